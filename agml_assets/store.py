@@ -1,0 +1,265 @@
+"""The artifact store: files under one root, written atomically, each with a sidecar.
+
+Knows paths and formats, nothing of what an artifact means (`lineage`) nor of Dagster. Works on a
+local folder and on any fsspec file system; arrays of a remote store are staged under `$AGML_SCRATCH`.
+"""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from blake3 import blake3
+from upath import UPath
+
+from agml_assets.errors import UserError
+from agml_assets.settings import expand_path
+
+PLATFORM = "_platform"
+"""Folder of everything that belongs to no dataset; no registry key can be called so."""
+
+_HASH_CHUNK = 1 << 24
+
+
+@dataclass(frozen=True)
+class Sidecar:
+    """What is known about one stored artifact.
+
+    Attributes:
+        artifact: Artifact key, such as `dataset/splits`.
+        digest: BLAKE3 of the file, hexadecimal.
+        bytes: Size of the file.
+        code_version: Version of the code that made it.
+        inputs: Digest of every upstream artifact it was made from.
+        settings: Values of the settings that it depends on.
+        source_digest: Identity of the source, for artifacts made from the source itself; else null.
+        info: Facts for the report (resolved revision, fallbacks, device ...), JSON values.
+        finished_at: UTC time, ISO 8601.
+        duration_s: Seconds that it took.
+    """
+
+    artifact: str
+    digest: str
+    bytes: int
+    code_version: str
+    inputs: Mapping[str, str]
+    settings: Mapping[str, Any]
+    source_digest: str | None = None
+    info: Mapping[str, Any] = field(default_factory=dict)
+    finished_at: str = ""
+    duration_s: float = 0.0
+
+
+class ArtifactStore:
+    """Files of artifacts under `root`.
+
+    Args:
+        root: Results root, a local folder or an fsspec location.
+        scratch: Local folder for staged arrays, locks and unfinished work of remote roots;
+            `$AGML_SCRATCH`, or a folder of the user's under the system's temporary folder.
+    """
+
+    def __init__(self, root: UPath | Path | str, scratch: Path | None = None) -> None:
+        self.root = UPath(root)
+        self.is_local = self.root.protocol in ("", "file", "local")
+        if self.is_local:
+            self.root = UPath(Path(self.root.path).absolute())
+        self._scratch = scratch
+
+    @property
+    def scratch(self) -> Path:
+        """Local folder for staged arrays and unfinished work of a remote store."""
+        if self._scratch is not None:
+            return self._scratch
+        named = os.environ.get("AGML_SCRATCH")
+        if named:
+            return expand_path(named).absolute()
+        return Path(tempfile.gettempdir()) / f"agml-assets-{os.getuid()}"
+
+    def path(self, dataset: str, file: str) -> UPath:
+        """Return where `file` (`room/name.ext`, or `result.json`) of `dataset` lies, existing or not."""
+        parts = (dataset, *file.split("/"))
+        if any(part in ("", ".", "..") or "\\" in part for part in parts):
+            raise UserError(f"{dataset!r}: {file!r} is not a place inside the results root.")
+        return self.root.joinpath(*parts)
+
+    def local_folder(self, dataset: str, name: str) -> Path:
+        """Return a local folder, created, for unfinished work and locks of `dataset`."""
+        base = Path(self.root.path) if self.is_local else self.scratch / _slug(str(self.root))
+        folder = base / dataset / name
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def sidecar(self, dataset: str, file: str) -> Sidecar | None:
+        """Return the sidecar of a finished artifact; None when it is absent or unfinished."""
+        path = self.path(dataset, file)
+        try:
+            values = json.loads(_beside(path, ".meta.json").read_text())
+            sidecar = Sidecar(**values)
+            size = path.stat().st_size
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (ValueError, TypeError):
+            return None
+        return sidecar if size == sidecar.bytes else None
+
+    def write(self, dataset: str, file: str, value: Any, sidecar: Mapping[str, Any]) -> Sidecar:
+        """Write `value` in the format of the file's suffix, atomically, then its sidecar.
+
+        Args:
+            dataset: Dataset key.
+            file: `room/name.ext`; the suffix is one of .parquet, .npy, .npz, .json, .html.
+            value: A Polars frame, an array, a mapping of arrays, JSON values or text. A `Path` of a
+                finished local file is moved into place.
+            sidecar: Fields of `Sidecar`, without those that are known only now.
+
+        Returns:
+            The complete sidecar.
+        """
+        path = self.path(dataset, file)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        stage = Path(self._new_file_beside(path))
+        try:
+            if isinstance(value, Path):
+                shutil.move(value, stage)
+            else:
+                _dump(value, stage, path.suffix)
+            complete = Sidecar(
+                **{**sidecar, "digest": file_digest(stage), "bytes": stage.stat().st_size},
+                finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            )
+            # Without its sidecar an artifact counts as absent: a crash between these lines leaves no lie.
+            _beside(path, ".meta.json").unlink(missing_ok=True)
+            self._put(stage, path)
+        finally:
+            stage.unlink(missing_ok=True)
+        self.write_text(_beside(path, ".meta.json"), dump_json(asdict(complete)))
+        self.clear_failure(dataset, file)
+        return complete
+
+    def read(self, dataset: str, file: str) -> Any:
+        """Read an artifact: a frame, a (memory-mapped) array, a dict of arrays, JSON values or text."""
+        path = self.path(dataset, file)
+        if path.suffix == ".json":
+            return json.loads(path.read_text())
+        if path.suffix == ".html":
+            return path.read_text()
+        local = self._local_copy(path, dataset, file)
+        if path.suffix == ".parquet":
+            return pl.read_parquet(local)
+        if path.suffix == ".npy":
+            return np.load(local, mmap_mode="r", allow_pickle=False)
+        with np.load(local, allow_pickle=False) as arrays:
+            return dict(arrays)
+
+    def remove(self, dataset: str, file: str) -> None:
+        """Remove an artifact's file; its sidecar stays and goes on vouching for what was made from it."""
+        self.path(dataset, file).unlink(missing_ok=True)
+
+    def write_text(self, path: UPath, text: str) -> None:
+        """Write a small text file atomically."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        stage = Path(self._new_file_beside(path))
+        try:
+            stage.write_text(text, encoding="utf-8")
+            self._put(stage, path)
+        finally:
+            stage.unlink(missing_ok=True)
+
+    def record_failure(self, dataset: str, file: str, *, error: str, run_id: str) -> None:
+        """Note beside the artifact that the last try to make it failed, and why."""
+        note = {"error": error, "run_id": run_id, "at": datetime.now(UTC).isoformat(timespec="seconds")}
+        self.write_text(_beside(self.path(dataset, file), ".failed.json"), dump_json(note))
+
+    def failure(self, dataset: str, file: str) -> dict[str, str] | None:
+        """Return the note of a failed last try (`error`, `run_id`, `at`), or None."""
+        try:
+            note: dict[str, str] = json.loads(_beside(self.path(dataset, file), ".failed.json").read_text())
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            return None
+        return note
+
+    def clear_failure(self, dataset: str, file: str) -> None:
+        """Forget a failed try."""
+        _beside(self.path(dataset, file), ".failed.json").unlink(missing_ok=True)
+
+    def _new_file_beside(self, path: UPath) -> str:
+        folder = Path(path.parent.path) if self.is_local else self.scratch
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=folder)
+        os.close(handle)
+        Path(name).chmod(0o666 & ~_umask())
+        return name
+
+    def _put(self, stage: Path, path: UPath) -> None:
+        if self.is_local:
+            with stage.open("rb") as handle:
+                os.fsync(handle.fileno())
+            stage.replace(path.path)
+        else:
+            path.fs.put_file(str(stage), path.path)
+
+    def _local_copy(self, path: UPath, dataset: str, file: str) -> Path:
+        if self.is_local:
+            return Path(path.path)
+        sidecar = self.sidecar(dataset, file)
+        if sidecar is None:
+            raise FileNotFoundError(str(path))
+        local = self.scratch / "staged" / f"{sidecar.digest}{path.suffix}"
+        if not local.exists():
+            local.parent.mkdir(parents=True, exist_ok=True)
+            stage = local.with_name(f"{local.name}.{os.getpid()}.tmp")
+            path.fs.get_file(path.path, str(stage))
+            stage.replace(local)
+        return local
+
+
+def dump_json(value: Any) -> str:
+    """Return strict JSON, indented by two; NaN, infinity and unknown types are errors."""
+    return json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def file_digest(path: Path) -> str:
+    """Return the BLAKE3 of a local file, hexadecimal."""
+    digest = blake3(max_threads=blake3.AUTO)
+    with path.open("rb") as handle:
+        while chunk := handle.read(_HASH_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _dump(value: Any, stage: Path, suffix: str) -> None:
+    if suffix == ".parquet":
+        value.write_parquet(stage)
+        return
+    if suffix in (".json", ".html"):
+        stage.write_text(dump_json(value) if suffix == ".json" else value, encoding="utf-8")
+        return
+    with stage.open("wb") as handle:
+        if suffix == ".npy":
+            np.save(handle, value, allow_pickle=False)
+        elif suffix == ".npz":
+            np.savez(handle, **value)
+        else:
+            raise ValueError(f"no format for {suffix!r}")
+
+
+def _beside(path: UPath, ending: str) -> UPath:
+    return path.with_name(path.name + ending)
+
+
+def _slug(text: str) -> str:
+    return "".join(c if c.isalnum() else "-" for c in text)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
