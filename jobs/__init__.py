@@ -1,0 +1,1 @@
+"""What people launch: jobs, their hooks, schedules and sensors."""

@@ -1,0 +1,1 @@
+"""Thin Dagster resources around the plain classes of `agml_assets`."""

@@ -62,8 +62,8 @@ def make_splits(
     }
     if settings.split_recipe == "native" and not any(results["native"].assignment):
         raise UserError(
-            "The setting split_recipe is 'native', but the dataset has no train, val or test split of its own. "
-            "Use 'hf' or 'sklearn'."
+            "The setting split_recipe is 'native', but the dataset has no train, val or test split of its "
+            "own. Use 'hf' or 'sklearn'."
         )
     frame = pl.DataFrame(
         {
@@ -103,8 +103,8 @@ def split_sklearn(
 ) -> SplitResult:
     """Split with two uses of `sklearn.model_selection.StratifiedShuffleSplit`.
 
-    This is the recipe of AgML's current code and its experiments; it differs from `split_hf` in the draws, not
-    in the sizes. A draw that cannot be stratified is made at random, with a size that is rounded
+    This is the recipe of AgML's current code and its experiments; it differs from `split_hf` in the draws,
+    not in the sizes. A draw that cannot be stratified is made at random, with a size that is rounded
     instead of rounded up, the second one with the next seed.
 
     Args:

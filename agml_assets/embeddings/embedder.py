@@ -187,7 +187,7 @@ class _EfficientNetLite0:
     def prepare_images(self, images: Sequence[Image.Image]) -> Float[np.ndarray, "n 3 224 224"]:
         from agml_assets.dataset.decode import to_square_256
 
-        return self.prepare_pixels(np.stack([to_square_256(np.asarray(image)) for image in images]))
+        return self.prepare_pixels(np.stack([to_square_256(image) for image in images]))
 
     def forward(self, inputs: "torch.Tensor") -> "torch.Tensor":
         import torch

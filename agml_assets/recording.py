@@ -1,0 +1,164 @@
+"""How an asset of one dataset is declared and what its materialisation says; the Dagster side of `workspace`.
+
+Every asset and check of the dataset graph is built here, so that keys, versions, dependencies and partitions
+come from one place, the `Artifact`.
+"""
+
+import base64
+import io
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import dagster as dg
+from PIL import Image
+
+from agml_assets.errors import UserError
+from agml_assets.lineage import Artifact
+from agml_assets.progress import Progress
+from agml_assets.store import Sidecar
+from agml_assets.workspace import DatasetWorkspace, Making, Workspace, making
+
+OWNERS = ["team:agml"]
+_PREVIEW_BYTES = 45_000  # 60 kB once in base64
+
+
+def asset_key(artifact: Artifact) -> dg.AssetKey:
+    """Return the asset key of an artifact."""
+    return dg.AssetKey(artifact.key.split("/"))
+
+
+def asset_spec(
+    artifact: Artifact,
+    description: str,
+    datasets: dg.PartitionsDefinition,
+    *,
+    kind: str,
+    deps: Iterable[str] = (),
+    skippable: bool = False,
+) -> dg.AssetSpec:
+    """Return the spec of a dataset artifact; `deps` are added to the artifact's own inputs."""
+    return dg.AssetSpec(
+        key=asset_key(artifact),
+        deps=[dg.AssetKey(key.split("/")) for key in (*artifact.inputs, *deps)],
+        description=description,
+        partitions_def=datasets,
+        group_name=artifact.key.rpartition("/")[0] or "report",
+        code_version=artifact.code_version,
+        kinds={kind},
+        owners=OWNERS,
+        skippable=skippable,
+    )
+
+
+def check_spec(
+    artifact: Artifact, name: str, description: str, datasets: dg.PartitionsDefinition, *, blocking: bool = False
+) -> dg.AssetCheckSpec:
+    """Return the spec of a check on a dataset artifact; a blocking one stops what would use a false number."""
+    return dg.AssetCheckSpec(
+        name,
+        asset=asset_key(artifact),
+        description=description,
+        blocking=blocking,
+        partitions_def=datasets,
+    )
+
+
+def check(
+    artifact: Artifact, name: str, *, passed: bool, error: bool = False, **facts: float | str | list[str]
+) -> dg.AssetCheckResult:
+    """Return a check's result, ERROR or WARN, with what was expected and what was seen."""
+    return dg.AssetCheckResult(
+        asset_key=asset_key(artifact),
+        check_name=name,
+        passed=passed,
+        severity=dg.AssetCheckSeverity.ERROR if error else dg.AssetCheckSeverity.WARN,
+        metadata=facts,
+    )
+
+
+@dataclass
+class Step:
+    """An asset at work on one dataset: what it reads, and the materialisation it reports."""
+
+    context: dg.AssetExecutionContext
+    dataset: DatasetWorkspace
+    making: Making
+    checks: list[dg.AssetCheckResult] = field(default_factory=list)
+
+    def progress(self, what: str) -> Progress:
+        """Return a progress reporter that writes to the run's log."""
+        return Progress(what, self.context.log.info)
+
+    def done(
+        self, value: Any, metadata: Mapping[str, Any], *, info: Mapping[str, Any] | None = None, **extra: Any
+    ) -> dg.MaterializeResult:
+        """Store the value and return the materialisation with its metadata and checks."""
+        sidecar = self.making.write(value, info=info, **extra)
+        artifact = self.making.artifact
+        return dg.MaterializeResult(
+            asset_key=asset_key(artifact),
+            metadata={**_facts(sidecar, self.dataset, artifact), **metadata},
+            data_version=dg.DataVersion(sidecar.digest),
+            check_results=self.checks,
+        )
+
+
+@contextmanager
+def step(context: dg.AssetExecutionContext, workspace: Workspace, artifact: Artifact) -> Iterator[Step]:
+    """Make one artifact of the run's dataset; a user's mistake fails the step for good, without retries."""
+    dataset = workspace.dataset(context.partition_key)
+    with named_failures(dataset), making(dataset, artifact, context.run_id) as work:
+        yield Step(context, dataset, work)
+
+
+@contextmanager
+def named_failures(dataset: DatasetWorkspace) -> Iterator[None]:
+    """Turn a `UserError` into a permanent Dagster failure that names the dataset."""
+    try:
+        yield
+    except UserError as error:
+        message = error.message
+        if repr(dataset.key) not in message:
+            message = f"Dataset {dataset.key!r}: {message}"
+        raise dg.Failure(message, allow_retries=False) from None
+
+
+def _facts(sidecar: Sidecar, dataset: DatasetWorkspace, artifact: Artifact) -> dict[str, Any]:
+    path = dataset.store.path(dataset.key, artifact.file)
+    return {
+        "path": dg.MetadataValue.path(str(path)),
+        "size_mb": round(sidecar.bytes / 1e6, 3),
+        "duration_s": sidecar.duration_s,
+    }
+
+
+def picture(image: Image.Image, text: str) -> dg.MetadataValue:
+    """Return a picture for the Dagster UI, under 60 kB whatever the image is."""
+    image = image.convert("RGB")
+    for quality in (80, 60, 40, 20):
+        buffer = io.BytesIO()
+        image.save(buffer, "JPEG", quality=quality)
+        if buffer.tell() <= _PREVIEW_BYTES:
+            break
+    data = base64.b64encode(buffer.getvalue()).decode()
+    return dg.MetadataValue.md(f"![{text}](data:image/jpeg;base64,{data})")
+
+
+def table(headings: tuple[str, ...], rows: Iterable[tuple[Any, ...]], limit: int = 30) -> dg.MetadataValue:
+    """Return a Markdown table for the Dagster UI; of more than `limit` rows it says how many are left out."""
+    rows = list(rows)
+    lines = ["| " + " | ".join(headings) + " |", "|" + " --- |" * len(headings)]
+    lines += ["| " + " | ".join(_cell(value) for value in row) + " |" for row in rows[:limit]]
+    if len(rows) > limit:
+        lines.append(f"\n{len(rows) - limit} more rows are in the file.")
+    return dg.MetadataValue.md("\n".join(lines))
+
+
+def _cell(value: Any) -> str:
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    text = text if len(text) <= 120 else text[:117] + "..."
+    for raw, safe in (("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("\n", " "), ("[", "\\["), ("`", "\\`")):
+        text = text.replace(raw, safe)
+    return text
