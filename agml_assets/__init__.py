@@ -3,3 +3,14 @@
 The package is split into rooms, one per stage, in the order in which data flows. Importing
 it loads neither Dagster nor torch.
 """
+
+from typing import Any
+
+from upath import UPath
+
+
+def run(dataset: str, **options: Any) -> UPath:
+    """Benchmark one dataset and return the path of its `result.json`; options as in `runner.run_dataset`."""
+    from agml_assets.runner import run_dataset
+
+    return run_dataset(dataset, **options)

@@ -6,7 +6,7 @@ come from one place, the `Artifact`.
 
 import base64
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,6 +52,32 @@ def asset_spec(
     )
 
 
+def dataset_asset(
+    artifact: Artifact,
+    description: str,
+    datasets: dg.PartitionsDefinition,
+    *,
+    kind: str,
+    checks: Sequence[dg.AssetCheckSpec] = (),
+    deps: Iterable[str] = (),
+    retry_policy: dg.RetryPolicy | None = None,
+) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
+    """Return the decorator of the asset that makes one artifact."""
+    spec = asset_spec(artifact, description, datasets, kind=kind, deps=deps)
+    return dg.asset(
+        key=spec.key,
+        deps=list(spec.deps),
+        description=spec.description,
+        partitions_def=datasets,
+        group_name=spec.group_name,
+        code_version=spec.code_version,
+        kinds=spec.kinds,
+        owners=OWNERS,
+        check_specs=checks,
+        retry_policy=retry_policy,
+    )
+
+
 def check_spec(
     artifact: Artifact, name: str, description: str, datasets: dg.PartitionsDefinition, *, blocking: bool = False
 ) -> dg.AssetCheckSpec:
@@ -86,6 +112,10 @@ class Step:
     dataset: DatasetWorkspace
     making: Making
     checks: list[dg.AssetCheckResult] = field(default_factory=list)
+
+    def read(self, upstream: Artifact) -> Any:
+        """Read one of the artifact's declared inputs."""
+        return self.making.read(upstream)
 
     def progress(self, what: str) -> Progress:
         """Return a progress reporter that writes to the run's log."""

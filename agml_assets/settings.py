@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from blake3 import blake3
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from upath import UPath
 
 from agml_assets.errors import UserError, did_you_mean
 
@@ -118,3 +119,41 @@ def expand_path(text: str) -> Path:
     if "$" in expanded:
         raise UserError(f"The path {text!r} names an environment variable that is not set.")
     return Path(expanded)
+
+
+def load_settings(path: Path | str | None = None) -> Settings:
+    """Read the settings: from `path`, `$AGML_CONFIG`, `benchmark/config.json` or `config.json`, or defaults.
+
+    Raises:
+        UserError: A named file is absent or no JSON object, a key is unknown, or a value has the wrong type.
+    """
+    named = path or os.environ.get("AGML_CONFIG")
+    if named:
+        return _read_settings(expand_path(str(named)))
+    for candidate in (Path("benchmark/config.json"), Path("config.json")):
+        if candidate.is_file():
+            return _read_settings(candidate)
+    return Settings()
+
+
+def _read_settings(file: Path) -> Settings:
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"The settings file {file} cannot be read: {error.strerror}.") from None
+    except ValueError as error:
+        raise UserError(f"The settings file {file} is not JSON: {error}.") from None
+    if not isinstance(values, dict):
+        raise UserError(f"The settings file {file} must hold one JSON object.")
+    return parse_settings(values, str(file))
+
+
+def results_root(explicit: str | Path | None, settings: Settings) -> UPath:
+    """Return the results root: `explicit`, else `$AGML_RESULTS`, else the setting `output_dir`.
+
+    Local paths are made absolute; other fsspec locations (`s3://...`, `memory://...`) stay as they are.
+    """
+    text = str(explicit or os.environ.get("AGML_RESULTS") or settings.output_dir)
+    if "://" in text:
+        return UPath(text)
+    return UPath(expand_path(text).absolute())

@@ -1,17 +1,18 @@
 """The workspace resource: registry, settings and artifact store of a run, and the run's hold on its dataset."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 import dagster as dg
-from dagster._core.storage.tags import PARTITION_NAME_TAG
-from pydantic import PrivateAttr
 
+from agml_assets.errors import UserError
 from agml_assets.locks import exclusive
-from agml_assets.registry.datasets import DatasetRegistry, load_registry
-from agml_assets.settings import Settings, load_settings, results_root
+from agml_assets.registry.datasets import load_registry
+from agml_assets.settings import load_settings, results_root
 from agml_assets.store import PLATFORM, ArtifactStore
 from agml_assets.workspace import Workspace
+
+PARTITION_TAG = "dagster/partition"
 
 
 class WorkspaceResource(dg.ConfigurableResourceFactory[Workspace]):
@@ -26,31 +27,50 @@ class WorkspaceResource(dg.ConfigurableResourceFactory[Workspace]):
     results: str | None = None
     config: str | None = None
     registry: str | None = None
-    _loaded_registry: DatasetRegistry | None = PrivateAttr(default=None)
-    _loaded_settings: Settings | None = PrivateAttr(default=None)
-
-    def using(self, registry: DatasetRegistry | None, settings: Settings | None) -> "WorkspaceResource":
-        """Return this resource with a registry and settings that are already in memory."""
-        self._loaded_registry, self._loaded_settings = registry, settings
-        return self
 
     def open(self) -> Workspace:
         """Return the workspace without holding any dataset."""
-        settings = self._loaded_settings or load_settings(self.config)
-        registry = self._loaded_registry or load_registry(self.registry)
-        return Workspace(registry, settings, ArtifactStore(results_root(self.results, settings)))
+        settings = load_settings(self.config)
+        root = results_root(self.results, settings)
+        return Workspace(load_registry(self.registry), settings, ArtifactStore(root))
 
     @contextmanager
     def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Workspace]:
-        """Open the workspace, refuse unknown datasets, and hold the run's dataset until the run ends."""
-        workspace = self.open()
-        run = context.run
-        key = run.tags.get(PARTITION_NAME_TAG) if run else None
-        if run is None or key is None:
-            held = nullcontext()
-        else:
-            key = workspace.registry.get(key).key
-            folder = workspace.store.local_folder(PLATFORM, "locks")
-            held = exclusive(folder / f"{key}.lock", f"dataset {key!r}", f"run {run.run_id}")
-        with held:
+        """Open the workspace, refuse an unknown dataset, and hold the run's dataset until the run ends."""
+        with _told_plainly():
+            workspace = self.open()
+        with hold_dataset(workspace, context.run):
             yield workspace
+
+
+def workspace_in_memory(workspace: Workspace) -> dg.ResourceDefinition:
+    """Return a resource for a workspace that exists already, for runs in this process."""
+
+    @dg.resource
+    def resource(context: dg.InitResourceContext) -> Iterator[Workspace]:
+        with hold_dataset(workspace, context.run):
+            yield workspace
+
+    return resource
+
+
+@contextmanager
+def hold_dataset(workspace: Workspace, run: dg.DagsterRun | None) -> Iterator[None]:
+    """Hold the dataset of a run against other runs; a dataset that is not registered is refused."""
+    key = run.tags.get(PARTITION_TAG) if run else None
+    if run is None or key is None:
+        yield
+        return
+    with _told_plainly():
+        key = workspace.registry.get(key).key
+    folder = workspace.store.local_folder(PLATFORM, "locks")
+    with exclusive(folder / f"{key}.lock", f"dataset {key!r}", f"run {run.run_id}"):
+        yield
+
+
+@contextmanager
+def _told_plainly() -> Iterator[None]:
+    try:
+        yield
+    except UserError as error:
+        raise dg.Failure(error.message, allow_retries=False) from None

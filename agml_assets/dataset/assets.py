@@ -1,22 +1,23 @@
 """Assets that turn a source into image index, pixel hashes, pixels and splits. Thin: load, call, record."""
 
-import json
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from typing import Any
 
 import dagster as dg
 import numpy as np
 import polars as pl
+from jaxtyping import UInt8
 from PIL import Image
 
 from agml_assets.dataset.artifacts import IMAGE_INDEX, PIXEL_HASHES, PIXELS, SPLITS
 from agml_assets.dataset.checks import readable_check, readable_spec, split_check, split_spec
-from agml_assets.dataset.decode_pass import decode_source, unreadable_share
+from agml_assets.dataset.decode_pass import decode_source
 from agml_assets.dataset.source_identity import source_digest
 from agml_assets.dataset.sources import open_source
 from agml_assets.dataset.splits import make_splits
-from agml_assets.recording import Step, asset_key, asset_spec, picture, step, table
+from agml_assets.recording import asset_key, asset_spec, dataset_asset, picture, step, table
 from agml_assets.workspace import Workspace
 
 _CONTACT_SHEET = (10, 4)  # thumbnails across and down
@@ -62,6 +63,8 @@ def build_assets(datasets: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinit
         with ExitStack() as stack:
             steps = {a.name: stack.enter_context(step(context, workspace, a)) for a in wanted}
             first = next(iter(steps.values()))
+            # Taken before reading: files that change meanwhile make the artifacts stale, as they should.
+            identity = source_digest(first.dataset.entry)
             source = open_source(first.dataset.entry)
             work_dir = first.dataset.work_folder("decode")
             decoded = decode_source(
@@ -72,7 +75,6 @@ def build_assets(datasets: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinit
                 progress=first.progress("images decoded"),
             )
             info = source.info()
-            identity = source_digest(first.dataset.entry, info.fingerprint)
             facts = {"resolved": dict(info.resolved), "fingerprint": info.fingerprint}
             if index := steps.get("image_index"):
                 index.checks.append(readable_check(decoded.image_index, index.dataset.settings))
@@ -99,18 +101,19 @@ def build_assets(datasets: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinit
                 yield pixels.done(decoded.pixels, metadata, info=facts, source_digest=identity)
             shutil.rmtree(work_dir, ignore_errors=True)
 
-    @dg.asset(**_as_asset(asset_spec(
+    @dataset_asset(
         SPLITS,
         "Train, validation and test by each recipe: hf (published), sklearn, and the dataset's own.",
         datasets,
         kind="parquet",
-    )), check_specs=[split_spec(datasets)])
+        checks=[split_spec(datasets)],
+    )
     def splits(
         context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]
     ) -> dg.MaterializeResult:
         """Draw every split recipe from the labels alone; a fallback is recorded and warned about."""
         with step(context, workspace, SPLITS) as work:
-            usable = usable_rows(work)
+            usable = usable_rows(work.read(IMAGE_INDEX))
             frame, fallbacks = make_splits(
                 usable["label"].to_numpy(), usable["native_split"].to_list(), work.dataset.settings
             )
@@ -120,6 +123,47 @@ def build_assets(datasets: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinit
                 for recipe in ("hf", "sklearn", "native")
                 for part in ("train", "val", "test")
             }
-            return work.done(frame, counts, info={"fallbacks": json.loads(json.dumps(fallbacks))})
+            return work.done(frame, counts, info={"fallbacks": {recipe: list(said) for recipe, said in fallbacks.items()}})
 
     return [decode_images, splits]
+
+
+def usable_rows(image_index: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of the index that every other artifact is aligned to, in order of `row`."""
+    return image_index.filter(pl.col("row").is_not_null()).sort("row")
+
+
+def _describe_index(index: pl.DataFrame) -> dict[str, Any]:
+    reasons = index.filter(pl.col("row").is_null()).select("source_row", "file", "excluded_reason")
+    classes = usable_rows(index)["class_name"].value_counts(sort=True)
+    metadata = {
+        "source_images_count": float(index.height),
+        "usable_images_count": float(index["row"].count()),
+        "classes_count": float(index["class_name"].dtype.categories.len()),  # type: ignore[attr-defined]
+        "images_by_class": table(("class", "images"), classes.iter_rows()),
+    }
+    if reasons.height:
+        metadata["left_out"] = table(("source_row", "file", "reason"), reasons.iter_rows())
+    return metadata
+
+
+def _describe_hashes(hashes: pl.DataFrame) -> dict[str, Any]:
+    groups = hashes.group_by("blake3_group").len().filter(pl.col("len") > 1)
+    return {
+        "images_count": float(hashes.height),
+        "copied_images_count": float(groups["len"].sum()),
+        "groups_of_copies_count": float(groups.height),
+        "largest_groups": table(
+            ("first row", "images"), groups.sort("len", "blake3_group", descending=[True, False]).iter_rows()
+        ),
+    }
+
+
+def _contact_sheet(pixels: UInt8[np.ndarray, "n 256 256 3"]) -> Image.Image:
+    across, down = _CONTACT_SHEET
+    rows = np.linspace(0, len(pixels) - 1, min(len(pixels), across * down)).round().astype(int)
+    sheet = Image.new("RGB", (across * _THUMBNAIL_PX, -(-len(rows) // across) * _THUMBNAIL_PX), "white")
+    for place, row in enumerate(rows):
+        thumbnail = Image.fromarray(np.asarray(pixels[row])).resize((_THUMBNAIL_PX, _THUMBNAIL_PX))
+        sheet.paste(thumbnail, (place % across * _THUMBNAIL_PX, place // across * _THUMBNAIL_PX))
+    return sheet

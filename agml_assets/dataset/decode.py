@@ -6,6 +6,7 @@
 import hashlib
 import re
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -227,7 +228,21 @@ def _orientation(image: Image.Image) -> tuple[int, str | None]:
         value = image.getexif().get(ExifTags.Base.Orientation, 1)
     except Exception as error:
         return 1, _describe(error)
-    return (value if isinstance(value, int) and 1 <= value <= 8 else 1), None
+    orientation = value if isinstance(value, int) and 1 <= value <= 8 else 1
+    return orientation, _exif_error(image.info.get("exif"))
+
+
+def _exif_error(exif: bytes | None) -> str | None:
+    # Parsed once more, as Pillow swallows some errors and turns others into warnings.
+    if not exif:
+        return None
+    with _strict_lock, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            Image.Exif().load(exif)
+        except Exception as error:
+            return _describe(error)
+    return str(caught[0].message).strip() if caught else None
 
 
 def _count_frames(content: bytes) -> int:

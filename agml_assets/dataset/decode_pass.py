@@ -248,6 +248,7 @@ def _block_schema(info: "SourceInfo") -> dict[str, Any]:
 
 
 def _image_index(table: pl.DataFrame, info: "SourceInfo") -> pl.DataFrame:
+    names = pl.Series(info.class_names, dtype=pl.Enum(info.class_names))
     enums = {f"meta.{column}": names for column, names in info.metadata_columns.items() if names is not None}
     return table.select(
         "source_row",
@@ -255,7 +256,7 @@ def _image_index(table: pl.DataFrame, info: "SourceInfo") -> pl.DataFrame:
         "excluded_reason",
         "file",
         "label",
-        pl.col("label").cast(pl.UInt32).cast(pl.Enum(info.class_names)).alias("class_name"),
+        names.gather(table["label"]).alias("class_name"),
         "native_split",
         *_FACTS,
         *(
@@ -276,6 +277,8 @@ def _pixel_hashes(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _nothing_usable(table: pl.DataFrame) -> str:
+    if table.is_empty():
+        return "The source holds no images."
     kind = pl.col("excluded_reason").str.replace("^unreadable: .*$", "unreadable")
     counts = table.group_by(kind, maintain_order=True).len().rows()
     first = table.row(0, named=True)
@@ -327,6 +330,10 @@ def _workers(settings: Settings, images: int) -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def _size(n_bytes: int) -> str:
+    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.1f} MB"
+
+
 class _Work:
     """The files of an unfinished pass: `identity`, `block-*.parquet`, `pixels.partial`, `pixels.npy`.
 
@@ -371,8 +378,8 @@ class _Work:
         free = shutil.disk_usage(self._folder).free
         if needed > free:
             raise UserError(
-                f"The decoded pixels of {num_rows} images need {needed / 1e9:.2f} GB more in {self._folder}, "
-                f"where {free / 1e9:.2f} GB are free. Free some, or set AGML_RESULTS to a larger disk."
+                f"The decoded pixels of {num_rows} images need {_size(needed)} more in {self._folder}, "
+                f"where {_size(free)} are free. Free some, or set AGML_RESULTS to a larger disk."
             )
 
     def open_pixels(self, usable: int) -> AbstractContextManager[BinaryIO | None]:

@@ -12,17 +12,11 @@ import numpy as np
 import polars as pl
 from jaxtyping import Int
 
+from agml_assets.dataset.sources.base import SPLIT_NAMES
 from agml_assets.errors import UserError
 from agml_assets.settings import Settings
 
 TRAIN, VAL, TEST = "train", "val", "test"
-
-# What sources call the three parts, in lower case.
-_NATIVE_NAMES = {
-    **dict.fromkeys(("train", "training"), TRAIN),
-    **dict.fromkeys(("val", "valid", "validation", "dev"), VAL),
-    **dict.fromkeys(("test", "testing"), TEST),
-}
 
 
 @dataclass(frozen=True)
@@ -132,7 +126,7 @@ def split_native(native_splits: Sequence[str | None]) -> SplitResult:
     Args:
         native_splits: Name of the source's split of each row, in any case, or None.
     """
-    assignment = [_NATIVE_NAMES.get(name.lower()) if name is not None else None for name in native_splits]
+    assignment = [SPLIT_NAMES.get(name.lower()) if name is not None else None for name in native_splits]
     others = Counter(
         name
         for name, part in zip(native_splits, assignment, strict=True)

@@ -1,0 +1,48 @@
+"""The only place that wires everything: assets, jobs and resources become one `Definitions`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+
+from agml_assets.dataset import assets as dataset_assets
+from agml_assets.embeddings import assets as embeddings_assets
+from agml_assets.partitions import dataset_partitions
+from agml_assets.quality import assets as quality_assets
+from agml_assets.registry.datasets import DatasetRegistry, load_registry
+from agml_assets.report import assets as report_assets
+from jobs.dataset_jobs import build_jobs
+from resources.embedder import EmbedderResource
+from resources.workspace import WorkspaceResource
+
+
+def build_defs(
+    *,
+    registry: DatasetRegistry | None = None,
+    resources: Mapping[str, Any] | None = None,
+) -> dg.Definitions:
+    """Return the whole graph.
+
+    Args:
+        registry: In place of the one in `$AGML_REGISTRY` or in the package.
+        resources: Take the place of the resources with the same names.
+    """
+    datasets = dataset_partitions(registry or load_registry())
+    rooms = (dataset_assets, embeddings_assets, quality_assets, report_assets)
+    return dg.Definitions(
+        assets=[asset for room in rooms for asset in room.build_assets(datasets)],
+        jobs=build_jobs(),
+        resources={
+            "workspace": WorkspaceResource(),
+            "embedders": EmbedderResource(),
+            **(resources or {}),
+        },
+        # One process per run: one import of torch, one load of the model, one holder of the GPU.
+        executor=dg.in_process_executor,
+    )
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    """Return the definitions that Dagster loads."""
+    return build_defs()

@@ -1,0 +1,74 @@
+"""Which metrics of a dataset are current, and the score made from them."""
+
+from typing import Any
+
+from agml_assets.dataset.artifacts import ARTIFACTS as DATASET_ARTIFACTS
+from agml_assets.dataset.source_identity import source_digest
+from agml_assets.embeddings.artifacts import ARTIFACTS as EMBEDDINGS_ARTIFACTS
+from agml_assets.embeddings.artifacts import DUPLICATE_GROUPS
+from agml_assets.lineage import Verdict, judge
+from agml_assets.quality.artifacts import ARTIFACTS, METRIC_ARTIFACTS
+from agml_assets.quality.invariants import check_group_invariants, check_invariants
+from agml_assets.quality.metrics import METRICS
+from agml_assets.quality.score import score
+from agml_assets.workspace import DatasetWorkspace
+
+MEASURED = {a.key: a for a in (*DATASET_ARTIFACTS, *EMBEDDINGS_ARTIFACTS, *ARTIFACTS)}
+"""Every artifact of a dataset that is made from its inputs alone, each after its inputs."""
+
+
+def judge_dataset(dataset: DatasetWorkspace) -> dict[str, Verdict]:
+    """Judge every artifact of a dataset against its source, settings and code today."""
+    return judge(
+        dataset.store, dataset.key, MEASURED, dataset.settings, lambda: source_digest(dataset.entry)
+    )
+
+
+def current_metrics(
+    dataset: DatasetWorkspace, verdicts: dict[str, Verdict]
+) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """Read the current metrics of the phases that the registry asks for.
+
+    Returns:
+        The value of each metric by name, in published order; a metric of a phase that was not asked for is
+        skipped, with that reason. And the digest of each file that was read, by artifact key.
+    """
+    metrics: dict[str, dict[str, Any]] = {}
+    used: dict[str, str] = {}
+    for metric in METRICS:
+        artifact = METRIC_ARTIFACTS[metric.name]
+        if metric.phase not in dataset.entry.phases:
+            reason = f"Phase {metric.phase} was not asked for."
+            metrics[metric.name] = {"skipped": True, "reason": reason}
+        elif verdicts[artifact.key].state == "current":
+            metrics[metric.name] = dataset.read(artifact)
+            used[artifact.key] = dataset.sidecar(artifact).digest
+    return metrics, used
+
+
+def completed_phases(dataset: DatasetWorkspace, verdicts: dict[str, Verdict]) -> list[int]:
+    """Return the phases all of whose metrics were asked for and are current."""
+    phases = sorted({metric.phase for metric in METRICS})
+    return [
+        phase
+        for phase in phases
+        if phase in dataset.entry.phases
+        and all(
+            verdicts[METRIC_ARTIFACTS[m.name].key].state == "current" for m in METRICS if m.phase == phase
+        )
+    ]
+
+
+def score_dataset(dataset: DatasetWorkspace) -> tuple[dict[str, Any], list[str], dict[str, str]]:
+    """Score a dataset from its current metrics.
+
+    Returns:
+        The score, the breaches of invariants, and the digests of the metrics that were used.
+    """
+    verdicts = judge_dataset(dataset)
+    metrics, used = current_metrics(dataset, verdicts)
+    result = score(metrics, completed_phases(dataset, verdicts))
+    breaches = check_invariants(metrics)
+    if verdicts[DUPLICATE_GROUPS.key].state == "current":
+        breaches += check_group_invariants(dataset.read(DUPLICATE_GROUPS))
+    return {**result, "breaches": breaches}, breaches, used

@@ -1,0 +1,70 @@
+"""The report of one dataset as assets. Thin: read the store, write two files, name what is left out."""
+
+from collections.abc import Iterator, Sequence
+
+import dagster as dg
+
+from agml_assets.quality.artifacts import METRIC_ARTIFACTS, SCORE
+from agml_assets.embeddings.artifacts import UMAP_3D, UMAP_PROJECTION
+from agml_assets.recording import asset_key, asset_spec, named_failures, table
+from agml_assets.report.artifacts import CONFIG_USED, RESULT
+from agml_assets.report.result import build_config_used, build_result, left_out, today
+from agml_assets.workspace import Making, Workspace
+
+
+def build_assets(datasets: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinition]:
+    """Return the assets of this room for the given dataset partitions."""
+    upstream = [SCORE.key, UMAP_PROJECTION.key, UMAP_3D.key, *(a.key for a in METRIC_ARTIFACTS.values())]
+
+    @dg.multi_asset(
+        name="write_report",
+        can_subset=True,
+        specs=[
+            asset_spec(
+                RESULT,
+                "The report of the dataset in AgML's published schema, from whatever is current.",
+                datasets,
+                kind="json",
+                deps=upstream,
+                skippable=True,
+            ),
+            asset_spec(
+                CONFIG_USED,
+                "Every setting, the registry entry, and which artifacts are stale, failed or missing.",
+                datasets,
+                kind="json",
+                deps=upstream,
+                skippable=True,
+            ),
+        ],
+    )
+    def write_report(
+        context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]
+    ) -> Iterator[dg.MaterializeResult]:
+        """Write what the store knows about the dataset."""
+        dataset = workspace.dataset(context.partition_key)
+        builders = {CONFIG_USED: build_config_used, RESULT: lambda d: build_result(d, today)}
+        with named_failures(dataset):
+            missing = left_out(dataset)
+            for artifact, build in builders.items():
+                if asset_key(artifact) not in context.selected_asset_keys:
+                    continue
+                value = build(dataset)
+                sidecar = Making(dataset, artifact).write(value)
+                path = dataset.store.path(dataset.key, artifact.file)
+                metadata = {
+                    "path": dg.MetadataValue.path(str(path)),
+                    "left_out_count": float(len(missing)),
+                    "left_out": table(("artifact", "why"), missing.items()),
+                }
+                if artifact is RESULT:
+                    overall = value["score"]["overall"]
+                    metadata |= {"overall_0_to_10": float(overall)} if overall is not None else {}
+                    metadata["phases_completed"] = dg.MetadataValue.json(value["phases_completed"])
+                yield dg.MaterializeResult(
+                    asset_key=asset_key(artifact),
+                    metadata=metadata,
+                    data_version=dg.DataVersion(sidecar.digest),
+                )
+
+    return [write_report]

@@ -1,0 +1,159 @@
+"""`result.json` and `config_used.json`: the published schema and key order, our keys after the published ones."""
+
+import platform
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from agml_assets.dataset.artifacts import IMAGE_INDEX, SPLITS
+from agml_assets.embeddings.artifacts import EMBEDDINGS
+from agml_assets.lineage import Artifact
+from agml_assets.quality.artifacts import SCORE
+from agml_assets.quality.summary import (
+    MEASURED,
+    completed_phases,
+    current_metrics,
+    judge_dataset,
+    score_dataset,
+)
+from agml_assets.report.artifacts import CONFIG_USED, RESULT
+from agml_assets.settings import Settings
+from agml_assets.store import Sidecar
+from agml_assets.workspace import DatasetWorkspace, Making
+
+_PUBLISHED_SETTINGS = (
+    "split_seed", "train_ratio", "val_ratio", "output_dir", "embed_model", "embed_batch_size",
+    "near_dup_threshold", "faiss_ivf_threshold", "max_silhouette_samples", "backbone", "cartography_epochs",
+    "cartography_lr", "cv_folds",
+)  # fmt: skip
+_VERSIONS = ("agml-assets", "numpy", "pillow", "polars", "scikit-learn", "torch", "transformers", "umap-learn")
+
+
+def today() -> date:
+    """Return the date in UTC."""
+    return datetime.now(UTC).date()
+
+
+def build_result(dataset: DatasetWorkspace, clock: Callable[[], date] = today) -> dict[str, Any]:
+    """Return the report of a dataset from what is current in the store."""
+    verdicts = judge_dataset(dataset)
+    metrics, _ = current_metrics(dataset, verdicts)
+    scored, breaches, _ = score_dataset(dataset)
+    return {
+        "dataset": dataset.entry.name,
+        "date": clock().isoformat(),
+        "reproducibility": _reproducibility(dataset),
+        "phases_completed": completed_phases(dataset, verdicts),
+        "metrics": metrics,
+        "score": {key: value for key, value in scored.items() if key != "breaches"},
+        "breaches": breaches,
+    }
+
+
+def build_config_used(dataset: DatasetWorkspace) -> dict[str, Any]:
+    """Return every setting, the registry entry, and the state of every artifact of a dataset."""
+    settings = dataset.settings.model_dump()
+    published = {key: settings.pop(key) for key in _PUBLISHED_SETTINGS}
+    verdicts = judge_dataset(dataset)
+    states = {
+        key: {"state": verdict.state, **({"reason": verdict.reason} if verdict.reason else {})}
+        for key, verdict in verdicts.items()
+    }
+    return {
+        **published,
+        **settings,
+        "dataset": dataset.entry.model_dump(mode="json"),
+        "artifacts": states,
+    }
+
+
+def rebuild_report(dataset: DatasetWorkspace) -> bool:
+    """Write score, result and config again from what is current; False where nothing was read yet.
+
+    For the time after a failure, when Dagster skips these assets.
+    """
+    if dataset.store.sidecar(dataset.key, IMAGE_INDEX.file) is None:
+        return False
+    scored, _, used = score_dataset(dataset)
+    Making(dataset, SCORE, inputs=used).write(scored)
+    write_report(dataset)
+    return True
+
+
+def write_report(dataset: DatasetWorkspace, clock: Callable[[], date] = today) -> dict[Artifact, Sidecar]:
+    """Write `config_used.json` and `result.json`."""
+    return {
+        CONFIG_USED: Making(dataset, CONFIG_USED).write(build_config_used(dataset)),
+        RESULT: Making(dataset, RESULT).write(build_result(dataset, clock)),
+    }
+
+
+def left_out(dataset: DatasetWorkspace) -> dict[str, str]:
+    """Return the artifacts that are not current, with the reason of each."""
+    return {key: v.reason for key, v in judge_dataset(dataset).items() if v.state != "current"}
+
+
+def _reproducibility(dataset: DatasetWorkspace) -> dict[str, Any]:
+    settings: Settings = dataset.settings
+    facts: dict[str, Any] = {
+        "split_seed": settings.split_seed,
+        "train_ratio": settings.train_ratio,
+        "val_ratio": settings.val_ratio,
+        "test_ratio": settings.test_ratio,
+        "embed_model": settings.embed_model,
+        "near_dup_threshold": settings.near_dup_threshold,
+        "backbone": settings.backbone,
+        "cartography_epochs": settings.cartography_epochs,
+        "cartography_lr": settings.cartography_lr,
+        "cv_folds": settings.cv_folds,
+        "split_recipe": settings.split_recipe,
+        "max_silhouette_samples": settings.max_silhouette_samples,
+        "faiss_ivf_threshold": settings.faiss_ivf_threshold,
+    }
+    index = _sidecar(dataset, IMAGE_INDEX)
+    if index is not None:
+        frame = dataset.read(IMAGE_INDEX)
+        resolved = dict(index.info.get("resolved", {}))
+        facts |= {
+            "revision": resolved.pop("revision", None),
+            "config": resolved.pop("config", None),
+            "source": resolved,
+            "source_images": frame.height,
+            "num_images": int(frame["row"].count()),
+            "num_classes": len(frame["class_name"].dtype.categories),
+        }
+    splits, embeddings = _sidecar(dataset, SPLITS), _sidecar(dataset, EMBEDDINGS)
+    if splits is not None:
+        facts |= {"split_digest": splits.digest, "split_fallbacks": splits.info.get("fallbacks", {})}
+    if embeddings is not None:
+        facts |= {
+            "embedder": embeddings.info.get("embedder"),
+            "device": embeddings.info.get("device"),
+        }
+    return {**facts, "versions": {"python": platform.python_version(), **_versions()}}
+
+
+def _sidecar(dataset: DatasetWorkspace, artifact: Artifact) -> Sidecar | None:
+    return dataset.store.sidecar(dataset.key, artifact.file)
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in _VERSIONS:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+__all__ = [
+    "MEASURED",
+    "build_config_used",
+    "build_result",
+    "left_out",
+    "rebuild_report",
+    "today",
+    "write_report",
+]

@@ -1,0 +1,152 @@
+"""Run the benchmark of one dataset from Python or the command line, doing only what is not current."""
+
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from upath import UPath
+
+from agml_assets.errors import UserError
+from agml_assets.lineage import Artifact
+from agml_assets.quality.artifacts import METRIC_ARTIFACTS, SCORE
+from agml_assets.quality.metrics import METRICS
+from agml_assets.quality.summary import judge_dataset
+from agml_assets.registry.datasets import load_registry, resolve_dataset
+from agml_assets.report.artifacts import CONFIG_USED, RESULT
+from agml_assets.report.result import build_config_used
+from agml_assets.settings import load_settings, results_root
+from agml_assets.store import ArtifactStore
+from agml_assets.workspace import DatasetWorkspace, Workspace
+
+if TYPE_CHECKING:
+    import dagster as dg
+
+logger = logging.getLogger(__name__)
+
+
+def open_dataset(
+    dataset: str,
+    *,
+    results: str | Path | None = None,
+    config: str | Path | None = None,
+    registry: str | Path | None = None,
+    **overrides: Any,
+) -> tuple[Workspace, DatasetWorkspace]:
+    """Find a dataset, registered or not, and return the workspace that knows it, and its own."""
+    settings, known = load_settings(config), load_registry(registry)
+    entry = resolve_dataset(dataset, known, **overrides)
+    store = ArtifactStore(results_root(results, settings))
+    workspace = Workspace(known.with_entry(entry), settings, store)
+    return workspace, workspace.dataset(entry.key)
+
+
+def run_dataset(
+    dataset: str,
+    *,
+    phases: Sequence[int] | None = None,
+    hf_config_name: str | None = None,
+    label_col: str | None = None,
+    image_col: str | None = None,
+    metadata_cols: Sequence[str] | None = None,
+    compound_label_cols: Sequence[str] | None = None,
+    results: str | Path | None = None,
+    config: str | Path | None = None,
+    registry: str | Path | None = None,
+    force: bool = False,
+) -> UPath:
+    """Benchmark one dataset and return the path of its `result.json`.
+
+    Args:
+        dataset: A registered key or name, `owner/name` on the hub, `iNatAg/...`, or a folder.
+        phases: 1 structure, 2 embeddings, 3 training; by default those of the registry.
+        hf_config_name: Configuration of a hub dataset that has several.
+        label_col: Label column.
+        image_col: Image column.
+        metadata_cols: Columns that describe the images; an empty list means none.
+        compound_label_cols: Columns whose joined values are the label.
+        results: Results root, in place of `$AGML_RESULTS` and the setting `output_dir`.
+        config: Settings file, in place of `$AGML_CONFIG`.
+        registry: Registry file, in place of `$AGML_REGISTRY`.
+        force: Make everything again, also what is current.
+
+    Raises:
+        UserError: The dataset or a setting is not valid, or a step failed; what succeeded is kept and reported.
+    """
+    workspace, bench = open_dataset(
+        dataset,
+        results=results,
+        config=config,
+        registry=registry,
+        phases=tuple(phases) if phases else None,
+        hf_config_name=hf_config_name,
+        label_col=label_col,
+        image_col=image_col,
+        metadata_cols=None if metadata_cols is None else tuple(metadata_cols),
+        compound_label_cols=tuple(compound_label_cols) if compound_label_cols else None,
+    )
+    path = bench.store.path(bench.key, RESULT.file)
+    todo = _to_make(bench, force)
+    if todo:
+        _execute(workspace, bench, todo)
+    else:
+        logger.info("Everything about %r is up to date.", bench.key)
+    return path
+
+
+def _to_make(bench: DatasetWorkspace, force: bool) -> list[Artifact]:
+    from agml_assets.quality.summary import MEASURED
+
+    phase_of = {METRIC_ARTIFACTS[m.name].key: m.phase for m in METRICS}
+    phase_of |= {key: 2 for key in MEASURED if key.startswith("embeddings/")}
+    verdicts = judge_dataset(bench)
+    wanted = [a for key, a in MEASURED.items() if phase_of.get(key, 1) in bench.entry.phases]
+    stale = [a for a in wanted if force or verdicts[a.key].state != "current"]
+    if not stale and _report_is_current(bench):
+        return []
+    return [*stale, SCORE, RESULT, CONFIG_USED]
+
+
+def _report_is_current(bench: DatasetWorkspace) -> bool:
+    files = (SCORE.file, RESULT.file, CONFIG_USED.file)
+    if any(bench.store.sidecar(bench.key, file) is None for file in files):
+        return False
+    return bench.store.read(bench.key, CONFIG_USED.file) == build_config_used(bench)
+
+
+def _execute(workspace: Workspace, bench: DatasetWorkspace, todo: Sequence[Artifact]) -> None:
+    import dagster as dg
+
+    from agml_assets.definitions import build_defs
+    from agml_assets.recording import asset_key
+    from resources.workspace import workspace_in_memory
+
+    definitions = build_defs(
+        registry=workspace.registry, resources={"workspace": workspace_in_memory(workspace)}
+    )
+    job = definitions.resolve_job_def("benchmark")
+    with dg.DagsterInstance.get() if os.environ.get("DAGSTER_HOME") else dg.DagsterInstance.ephemeral() as instance:
+        done = job.execute_in_process(
+            partition_key=bench.key,
+            instance=instance,
+            asset_selection=[asset_key(a) for a in todo],
+            raise_on_error=False,
+            run_config={"loggers": {"console": {"config": {"log_level": "WARNING"}}}},
+        )
+    if not done.success:
+        raise UserError(_describe_failures(done, bench))
+
+
+def _describe_failures(done: "dg.ExecuteInProcessResult", bench: DatasetWorkspace) -> str:
+    reasons = []
+    for event in done.all_events:
+        if event.is_step_failure:
+            data = event.step_failure_data
+            error = data.user_failure_data.description if data.user_failure_data else None
+            reasons.append(f"{event.step_key}: {error or (data.error.message if data.error else 'failed')}")
+    if not reasons:
+        reasons = [e.message or "failed" for e in done.all_events if e.is_failure][:1]
+    report = bench.store.path(bench.key, RESULT.file)
+    kept = f"\nWhat succeeded is kept, and reported in {report}." if report.exists() else ""
+    return f"The benchmark of {bench.key!r} failed.\n" + "\n".join(r.strip() for r in reasons) + kept

@@ -1,0 +1,52 @@
+"""What a terminal shows of a finished benchmark: score, axes, counts, and where the report lies."""
+
+from upath import UPath
+
+from agml_assets.report.artifacts import RESULT
+from agml_assets.report.result import left_out
+from agml_assets.workspace import DatasetWorkspace
+
+
+def describe_result(bench: DatasetWorkspace, path: UPath) -> str:
+    """Return the summary of a dataset's `result.json` as lines of text."""
+    report = bench.read(RESULT)
+    score, metrics, facts = report["score"], report["metrics"], report["reproducibility"]
+    lines = [
+        "",
+        f"{report['dataset']}: {facts.get('num_images', 0)} images, {facts.get('num_classes', 0)} classes, "
+        f"{facts.get('source_images', 0) - facts.get('num_images', 0)} left out",
+        "",
+        f"  {'overall score':<18}{_out_of_ten(score['overall'])}",
+    ]
+    for axis, value in score["axes"].items():
+        note = score["unavailable"].get(axis) or score["incomplete"].get(axis) or ""
+        lines.append(f"  {axis:<18}{_out_of_ten(value)}{'   ' + note if note else ''}")
+    lines.append("")
+    for label, metric, key in _COUNTS:
+        value = metrics.get(metric, {})
+        count = value.get("reason", "not computed") if value.get("skipped") or not value else value.get(key)
+        lines.append(f"  {label:<34}{count}")
+    missing = left_out(bench)
+    waiting = [key for key in missing if _asked_for(bench, key)]
+    if waiting:
+        lines += ["", "  Not current: " + ", ".join(waiting)]
+    if report["breaches"]:
+        lines += ["", "  The numbers contradict one another:", *(f"    {b}" for b in report["breaches"])]
+    return "\n".join([*lines, "", f"  report  {path}"])
+
+
+_COUNTS = (
+    ("images with an exact copy", "exact_duplicate", "exact_duplicate_count"),
+    ("images with a near-duplicate", "near_duplicate", "near_duplicate_count"),
+    ("near-duplicates across splits", "near_duplicate", "cross_split_near_duplicates"),
+    ("silhouette, -1 to 1", "feature_separability", "silhouette_score_all"),
+    ("largest class / smallest class", "class_imbalance", "imbalance_ratio"),
+)
+
+
+def _asked_for(bench: DatasetWorkspace, key: str) -> bool:
+    return not (key.startswith("embeddings/") and 2 not in bench.entry.phases)
+
+
+def _out_of_ten(value: float | None) -> str:
+    return "not measured" if value is None else f"{value:>4.1f} of 10"
