@@ -79,7 +79,12 @@ def dataset_asset(
 
 
 def check_spec(
-    artifact: Artifact, name: str, description: str, datasets: dg.PartitionsDefinition, *, blocking: bool = False
+    artifact: Artifact,
+    name: str,
+    description: str,
+    datasets: dg.PartitionsDefinition,
+    *,
+    blocking: bool = False,
 ) -> dg.AssetCheckSpec:
     """Return the spec of a check on a dataset artifact; a blocking one stops what would use a false number."""
     return dg.AssetCheckSpec(
@@ -92,7 +97,7 @@ def check_spec(
 
 
 def check(
-    artifact: Artifact, name: str, *, passed: bool, error: bool = False, **facts: float | str | list[str]
+    artifact: Artifact, name: str, *, passed: bool, error: bool = False, **facts: Any
 ) -> dg.AssetCheckResult:
     """Return a check's result, ERROR or WARN, with what was expected and what was seen."""
     return dg.AssetCheckResult(

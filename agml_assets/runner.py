@@ -122,11 +122,11 @@ def _execute(workspace: Workspace, bench: DatasetWorkspace, todo: Sequence[Artif
     from agml_assets.recording import asset_key
     from resources.workspace import workspace_in_memory
 
-    definitions = build_defs(
-        registry=workspace.registry, resources={"workspace": workspace_in_memory(workspace)}
-    )
+    definitions = build_defs(registry=workspace.registry, resources={"workspace": workspace_in_memory(workspace)})
     job = definitions.resolve_job_def("benchmark")
-    with dg.DagsterInstance.get() if os.environ.get("DAGSTER_HOME") else dg.DagsterInstance.ephemeral() as instance:
+    with (
+        dg.DagsterInstance.get() if os.environ.get("DAGSTER_HOME") else dg.DagsterInstance.ephemeral() as instance
+    ):
         done = job.execute_in_process(
             partition_key=bench.key,
             instance=instance,

@@ -5,25 +5,32 @@ One flat, frozen, strictly typed model. What describes a dataset is in `registry
 
 import json
 import os
+import re
+import reprlib
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from blake3 import blake3
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from upath import UPath
 
 from agml_assets.errors import UserError, did_you_mean
+
+_VARIABLE = re.compile(r"\$(?:\{([^}]*)\}|(\w+))", re.ASCII)
+_LOCAL = ("~", "$", "/", ".")  # how a model name starts that is a local path
 
 
 class Settings(BaseModel):
     """Settings of a benchmark run; the first block has the keys and defaults of AgML's `config.json`.
 
     Attributes:
-        split_seed: Seed of every split recipe.
+        split_seed: Seed of every split recipe, below 2**32 (scikit-learn's limit).
         train_ratio: Share of images in the training split, in (0, 1).
         val_ratio: Share of images in the validation split, in (0, 1); the rest is the test split.
         output_dir: Results root, unless an explicit argument or `$AGML_RESULTS` names another.
-        embed_model: A `transformers` vision model (name or local path) or `efficientnet_lite0`.
+        embed_model: A `transformers` vision model (name or local path) or `efficientnet_lite0`. Here and
+            in `backbone`, `~` and `$VAR` in a local path are expanded.
         embed_batch_size: Images in one forward pass, of the embedder and of the reference trainer.
         near_dup_threshold: Cosine at or above which two images are near-duplicates, in (0, 1].
         faiss_ivf_threshold: Number of images from which an approximate IVF index is used;
@@ -44,12 +51,12 @@ class Settings(BaseModel):
         keep_pixels: Whether the decoded pixels stay on disk when their consumers are done.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    split_seed: int = Field(42, ge=0)
+    split_seed: int = Field(42, ge=0, lt=2**32)
     train_ratio: float = Field(0.70, gt=0, lt=1)
     val_ratio: float = Field(0.15, gt=0, lt=1)
-    output_dir: str = "./benchmark_results"
+    output_dir: str = Field("./benchmark_results", min_length=1)
     embed_model: str = Field("facebook/dinov2-base", min_length=1)
     embed_batch_size: int = Field(64, ge=1)
     near_dup_threshold: float = Field(0.98, gt=0, le=1)
@@ -70,6 +77,16 @@ class Settings(BaseModel):
     decode_workers: int | None = Field(None, ge=1)
     keep_pixels: bool = True
 
+    @field_validator("embed_model", "backbone")
+    @classmethod
+    def _expand_local_path(cls, value: str) -> str:
+        if not value.startswith(_LOCAL):
+            return value
+        try:
+            return str(expand_path(value))
+        except UserError as error:
+            raise ValueError(error.message) from None
+
     @model_validator(mode="after")
     def _ratios_leave_a_test_split(self) -> "Settings":
         if self.train_ratio + self.val_ratio >= 1:
@@ -81,7 +98,7 @@ class Settings(BaseModel):
         """Share of images in the test split, derived; in (0, 1)."""
         return round(1.0 - (self.train_ratio + self.val_ratio), 10)
 
-    def override(self, overrides: dict[str, Any], where: str) -> "Settings":
+    def override(self, overrides: Mapping[Any, Any], where: str) -> "Settings":
         """Return these settings with `overrides` applied; `where` names their origin in errors."""
         return parse_settings({**self.model_dump(), **overrides}, where) if overrides else self
 
@@ -91,69 +108,122 @@ class Settings(BaseModel):
         return blake3(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def parse_settings(values: dict[str, Any], where: str) -> Settings:
-    """Validate `values`; raise `UserError` naming `where` and every bad key."""
-    known = Settings.model_fields
-    problems = [
-        f"unknown key {key!r}.{did_you_mean(key, known)}" for key in values if key not in known
-    ]
-    try:
-        settings = Settings.model_validate({k: v for k, v in values.items() if k in known})
-    except ValidationError as error:
-        for issue in error.errors():
-            key = ".".join(str(part) for part in issue["loc"]) or "ratios"
-            problems.append(f"{key!r}: {issue['msg']} (got {issue['input']!r})" if issue["loc"] else issue["msg"])
-        raise UserError(_complain(where, problems)) from None
-    if problems:
-        raise UserError(_complain(where, problems))
-    return settings
-
-
-def _complain(where: str, problems: list[str]) -> str:
-    return f"Settings in {where} are not valid:\n" + "\n".join(f"  {problem}" for problem in problems)
-
-
-def expand_path(text: str) -> Path:
-    """Return `text` as a path with `~` and `$VAR` expanded; an undefined variable is a `UserError`."""
-    expanded = os.path.expandvars(os.path.expanduser(text))  # noqa: PTH111 - both must expand
-    if "$" in expanded:
-        raise UserError(f"The path {text!r} names an environment variable that is not set.")
-    return Path(expanded)
-
-
 def load_settings(path: Path | str | None = None) -> Settings:
-    """Read the settings: from `path`, `$AGML_CONFIG`, `benchmark/config.json` or `config.json`, or defaults.
+    """Read the settings, or return the defaults where there is no settings file.
+
+    The first that is given counts: `path`, `$AGML_CONFIG`, `benchmark/config.json` or `config.json` in the
+    working directory.
 
     Raises:
-        UserError: A named file is absent or no JSON object, a key is unknown, or a value has the wrong type.
+        UserError: A named file is absent or holds no JSON object, a key is unknown, or a value is not valid.
     """
     named = path or os.environ.get("AGML_CONFIG")
     if named:
-        return _read_settings(expand_path(str(named)))
+        return _read_settings(expand_path(str(named)), "" if path else ", named by $AGML_CONFIG,")
     for candidate in (Path("benchmark/config.json"), Path("config.json")):
         if candidate.is_file():
-            return _read_settings(candidate)
+            return _read_settings(candidate.absolute(), "")
     return Settings()
 
 
-def _read_settings(file: Path) -> Settings:
-    try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"The settings file {file} cannot be read: {error.strerror}.") from None
-    except ValueError as error:
-        raise UserError(f"The settings file {file} is not JSON: {error}.") from None
-    if not isinstance(values, dict):
-        raise UserError(f"The settings file {file} must hold one JSON object.")
-    return parse_settings(values, str(file))
+def parse_settings(values: Mapping[Any, Any], where: str) -> Settings:
+    """Validate `values`; raise `UserError` naming `where` and every bad key."""
+    settings, problems = _validate(values)
+    if settings is None or problems:
+        raise UserError(f"Settings in {where} are not valid:\n" + "\n".join(f"  {p}" for p in problems))
+    return settings
+
+
+def setting_problems(values: Mapping[Any, Any]) -> list[str]:
+    """Return what is wrong with `values` that are to override settings not known yet; one line a key."""
+    return _validate(values, both_ratios={"train_ratio", "val_ratio"} <= values.keys())[1]
+
+
+def unknown_key(key: object, known: Collection[str]) -> str:
+    """Return the complaint about a key that is none of the `known` ones, with those that look like it."""
+    hint = did_you_mean(str(key), known) or f" Known are {', '.join(known)}."
+    return f"unknown key {key!r}.{hint}"
 
 
 def results_root(explicit: str | Path | None, settings: Settings) -> UPath:
     """Return the results root: `explicit`, else `$AGML_RESULTS`, else the setting `output_dir`.
 
     Local paths are made absolute; other fsspec locations (`s3://...`, `memory://...`) stay as they are.
+
+    Raises:
+        UserError: A variable in it is not set, or no installed package knows its protocol.
     """
-    text = str(explicit or os.environ.get("AGML_RESULTS") or settings.output_dir)
-    if "://" in text:
-        return UPath(text)
-    return UPath(expand_path(text).absolute())
+    if explicit:
+        text, what = str(explicit), "results root"
+    elif from_environment := os.environ.get("AGML_RESULTS"):
+        text, what = from_environment, "results root in $AGML_RESULTS"
+    else:
+        text, what = settings.output_dir, "results root in the setting 'output_dir'"
+    if "://" not in text:
+        return UPath(expand_path(text, what).absolute())
+    url = _expand_variables(text, what)
+    try:
+        root = UPath(url)
+        _ = root.fs  # the driver of a protocol is imported when it is first needed
+    except (ValueError, ImportError) as error:
+        raise UserError(f"The {what} {url!r} cannot be used: {error}.") from None
+    return root
+
+
+def expand_path(text: str, what: str = "path") -> Path:
+    """Return `text` as a path with `~` and `$VAR` expanded.
+
+    Raises:
+        UserError: A variable is not set or a user does not exist; `what` says what the path is for.
+    """
+    expanded = os.path.expanduser(_expand_variables(text, what))  # noqa: PTH111 - a variable may hold `~`
+    if text.startswith("~") and expanded.startswith("~"):
+        raise UserError(f"The {what} {text!r} names a home folder that does not exist.")
+    return Path(expanded)
+
+
+def _expand_variables(text: str, what: str) -> str:
+    for braced, plain in _VARIABLE.findall(text):
+        if (name := braced or plain) not in os.environ:
+            raise UserError(f"The {what} {text!r} names the environment variable {name!r}, which is not set.")
+    return os.path.expandvars(text)
+
+
+def _validate(values: Mapping[Any, Any], both_ratios: bool = True) -> tuple[Settings | None, list[str]]:
+    known = Settings.model_fields
+    problems = [unknown_key(key, known) for key in values if key not in known]
+    try:
+        return Settings.model_validate({k: v for k, v in values.items() if k in known}), problems
+    except ValidationError as error:
+        for issue in error.errors():
+            message = issue["msg"].removeprefix("Value error, ")
+            if issue["loc"]:
+                problems.append(f"{issue['loc'][0]!r}: {message} (got {reprlib.repr(issue['input'])})")
+            elif both_ratios:
+                problems.append(message)
+    return None, problems
+
+
+def _read_settings(file: Path, named_by: str) -> Settings:
+    try:
+        values = json.loads(file.read_text(encoding="utf-8-sig"), object_pairs_hook=_without_repetition)
+    except FileNotFoundError:
+        raise UserError(f"The settings file {file}{named_by} does not exist.") from None
+    except OSError as error:
+        raise UserError(f"The settings file {file}{named_by} cannot be read: {error.strerror}.") from None
+    except json.JSONDecodeError as error:
+        raise UserError(f"The settings file {file} is not JSON: line {error.lineno}: {error.msg}.") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"The settings file {file} is not valid: {error}.") from None
+    if not isinstance(values, dict):
+        raise UserError(f'The settings file {file} must hold one JSON object, such as {{"split_seed": 42}}.')
+    return parse_settings(values, str(file))
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {twice!r} is given twice")
+    return values

@@ -1,0 +1,1 @@
+"""A source becomes image index, pixel hashes, pixels and splits."""

@@ -2,12 +2,8 @@
 
 from agml_assets.lineage import Artifact
 
-IMAGE_INDEX = Artifact(
-    "dataset/image_index", ".parquet", settings=("max_image_pixels",), reads_source=True
-)
-PIXEL_HASHES = Artifact(
-    "dataset/pixel_hashes", ".parquet", settings=("max_image_pixels",), reads_source=True
-)
+IMAGE_INDEX = Artifact("dataset/image_index", ".parquet", settings=("max_image_pixels",), reads_source=True)
+PIXEL_HASHES = Artifact("dataset/pixel_hashes", ".parquet", settings=("max_image_pixels",), reads_source=True)
 PIXELS = Artifact("dataset/pixels", ".npy", settings=("max_image_pixels",), reads_source=True)
 SPLITS = Artifact(
     "dataset/splits",

@@ -108,9 +108,7 @@ def build_assets(datasets: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinit
         kind="parquet",
         checks=[split_spec(datasets)],
     )
-    def splits(
-        context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]
-    ) -> dg.MaterializeResult:
+    def splits(context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]) -> dg.MaterializeResult:
         """Draw every split recipe from the labels alone; a fallback is recorded and warned about."""
         with step(context, workspace, SPLITS) as work:
             usable = usable_rows(work.read(IMAGE_INDEX))
@@ -123,7 +121,9 @@ def build_assets(datasets: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinit
                 for recipe in ("hf", "sklearn", "native")
                 for part in ("train", "val", "test")
             }
-            return work.done(frame, counts, info={"fallbacks": {recipe: list(said) for recipe, said in fallbacks.items()}})
+            return work.done(
+                frame, counts, info={"fallbacks": {recipe: list(said) for recipe, said in fallbacks.items()}}
+            )
 
     return [decode_images, splits]
 

@@ -38,7 +38,12 @@ def readable_check(image_index: pl.DataFrame, settings: Settings) -> dg.AssetChe
 
 def split_spec(datasets: dg.PartitionsDefinition) -> dg.AssetCheckSpec:
     """Return the spec of the split check."""
-    return check_spec(SPLITS, RECIPES, "WARN when a recipe had to fall back, for instance to a split without strata.", datasets)
+    return check_spec(
+        SPLITS,
+        RECIPES,
+        "WARN when a recipe had to fall back, for instance to a split without strata.",
+        datasets,
+    )
 
 
 def split_check(fallbacks: Mapping[str, Sequence[str]]) -> dg.AssetCheckResult:

@@ -153,9 +153,7 @@ def decode_rgb(data: bytes | Path, max_pixels: int) -> Image.Image:
     decoded = decode_image(data, max_pixels)
     if isinstance(decoded, Unreadable):
         name = data if isinstance(data, Path) else f"image of {len(data)} bytes"
-        raise UserError(
-            f"{name} cannot be decoded: {decoded.reason}. Restore it, or decode the dataset again."
-        )
+        raise UserError(f"{name} cannot be decoded: {decoded.reason}. Restore it, or decode the dataset again.")
     return decoded.image
 
 

@@ -308,9 +308,7 @@ def _identity(info: "SourceInfo", settings: Settings, outputs: frozenset[str]) -
         "fingerprint": info.fingerprint,
         "num_rows": info.num_rows,
         "class_names": list(info.class_names),
-        "metadata_columns": {
-            column: names and list(names) for column, names in info.metadata_columns.items()
-        },
+        "metadata_columns": {column: names and list(names) for column, names in info.metadata_columns.items()},
         "max_image_pixels": settings.max_image_pixels,
         "outputs": sorted(outputs),
         "policy": POLICY_VERSION,
@@ -360,9 +358,7 @@ class _Work:
 
     def committed(self) -> tuple[int, int]:
         """Return the number of finished blocks and of the usable images in them."""
-        held = (
-            (self._partial.stat().st_size - _HEADER_BYTES) // _SQUARE_BYTES if self._partial.exists() else 0
-        )
+        held = (self._partial.stat().st_size - _HEADER_BYTES) // _SQUARE_BYTES if self._partial.exists() else 0
         blocks = usable = 0
         while (path := self._block(blocks)).exists():
             more = pl.read_parquet(path, columns=["excluded_reason"])["excluded_reason"].null_count()
@@ -392,9 +388,7 @@ class _Work:
         pixels.seek(0, os.SEEK_END)
         return pixels
 
-    def commit(
-        self, block: int, rows: list[dict[str, Any]], info: "SourceInfo", pixels: BinaryIO | None
-    ) -> None:
+    def commit(self, block: int, rows: list[dict[str, Any]], info: "SourceInfo", pixels: BinaryIO | None) -> None:
         """Put the pixels so far on disk, then the table of the block in place."""
         if pixels is not None:
             pixels.flush()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, UInt8
+from jaxtyping import Float, Int
 from PIL import Image, ImageFilter
 
 CONDITIONS = ("blight", "healthy", "leaf_spot", "rust")
@@ -19,18 +19,21 @@ Plane = Float[np.ndarray, "h w"]
 Picture = Float[np.ndarray, "h w 3"]
 
 
+_DETAIL = 200  # pixels of the long side that are drawn; larger pictures are enlarged, to be quick
+
+
 @dataclass(frozen=True)
 class Leaf:
     """One drawn photograph.
 
     Attributes:
-        pixels: RGB, 0 to 255.
-        mask: Where a leaf is.
-        background: Its name, one of `BACKGROUNDS`.
+        image: The photograph, RGB.
+        mask: Mode L, as large: 255 where a leaf is, 0 elsewhere.
+        background: One of `BACKGROUNDS`.
     """
 
-    pixels: UInt8[np.ndarray, "h w 3"]
-    mask: Bool[np.ndarray, "h w"]
+    image: Image.Image
+    mask: Image.Image
     background: str
 
 
@@ -45,26 +48,30 @@ def draw_leaf(rng: np.random.Generator, condition: str, width: int, height: int)
         width: Pixels.
         height: Pixels.
     """
-    background = tuple(_BACKGROUNDS)[rng.integers(len(_BACKGROUNDS))]
-    picture = _BACKGROUNDS[background](rng, height, width)
-    mask = np.zeros((height, width), np.float32)
+    scale = min(1.0, _DETAIL / max(width, height))
+    size = round(height * scale), round(width * scale)
+    background = BACKGROUNDS[rng.integers(len(BACKGROUNDS))]
+    picture = _BACKGROUNDS[background](rng, *size)
     shape = _SHAPES[rng.integers(len(_SHAPES))]
     green = _leaf_colour(rng)
-    leaves = int(rng.choice([1, 1, 1, 2, 3]))
-    x, y = _grid(height, width)
+    count = int(rng.choice([1, 1, 1, 2, 3]))
+    spread, turn = (0.12, 0.15) if count == 1 else (0.3, 0.9)
     heading = rng.uniform(0, 2 * math.pi)
-    for _ in range(leaves):
-        length = rng.uniform(0.75, 1.5) if leaves == 1 else rng.uniform(0.55, 0.95)
-        spread = 0.12 if leaves == 1 else 0.3
+    x, y = _grid(*size)
+    covered = np.zeros(size, np.float32)
+    for _ in range(count):
+        length = rng.uniform(0.75, 1.5) if count == 1 else rng.uniform(0.55, 0.95)
         right, down = rng.uniform(-spread, spread), rng.uniform(-spread, spread)
-        angle = heading + rng.normal(0, 0.15 if leaves == 1 else 0.9)
-        blade = _blade(rng, shape, x - right, y - down, angle, length)
+        blade = _blade(rng, shape, x - right, y - down, heading + rng.normal(0, turn), length)
         _shade(rng, picture, blade.cover)
         colour = _paint_blade(rng, blade, green)
         _SYMPTOMS[condition](rng, colour, blade)
         picture += blade.cover[..., None] * (colour - picture)
-        mask = np.maximum(mask, blade.cover)
-    return Leaf(_photograph(rng, picture), mask > 0.5, background)
+        covered = np.maximum(covered, blade.cover)
+    image = _photograph(rng, picture)
+    mask = Image.fromarray((covered * 255).astype(np.uint8))
+    whole = (width, height)
+    return Leaf(image.resize(whole, Image.Resampling.BICUBIC), mask.resize(whole), background)
 
 
 # --- Geometry -------------------------------------------------------------------------------------
@@ -131,9 +138,7 @@ def _grid(height: int, width: int) -> tuple[Plane, Plane]:
     return np.broadcast_to(x, (height, width)), np.broadcast_to(y[:, None], (height, width))
 
 
-def _blade(
-    rng: np.random.Generator, shape: _Shape, x: Plane, y: Plane, angle: float, length: float
-) -> _Blade:
+def _blade(rng: np.random.Generator, shape: _Shape, x: Plane, y: Plane, angle: float, length: float) -> _Blade:
     cos, sin = math.cos(angle), math.sin(angle)
     u = (x * cos + y * sin) / length
     v = (y * cos - x * sin) / length
@@ -178,13 +183,17 @@ def _noise(rng: np.random.Generator, height: int, width: int, cells: float, octa
 
 def _stretch(grid: Float[np.ndarray, "r c"], height: int, width: int, step: float) -> Plane:
     """Return a grid of values, `step` pixels apart, with smooth values between."""
-    return _weights(height, grid.shape[0], step) @ grid @ _weights(width, grid.shape[1], step).T
+    left, share = _knots(width, step)
+    wide = grid[:, left] * (1 - share) + grid[:, left + 1] * share
+    above, share = _knots(height, step)
+    return wide[above] * (1 - share[:, None]) + wide[above + 1] * share[:, None]
 
 
-def _weights(length: int, knots: int, step: float) -> Float[np.ndarray, "n k"]:
-    """Return the share of each knot in each pixel: a raised cosine over the two knots around it."""
-    distance = np.abs(np.arange(length, dtype=np.float32)[:, None] / step - np.arange(knots, dtype=np.float32))
-    return 0.5 + 0.5 * np.cos(math.pi * np.minimum(distance, 1))
+def _knots(length: int, step: float) -> tuple[Int[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    """Return the knot before each pixel, and the share of the one behind it, which rises as a cosine."""
+    position = np.arange(length, dtype=np.float32) / np.float32(step)
+    before = position.astype(np.int64)
+    return before, 0.5 - 0.5 * np.cos(np.float32(math.pi) * (position - before))
 
 
 def _blend(first: Rgb, second: Rgb, share: Plane) -> Picture:
@@ -274,9 +283,10 @@ def _cloth(rng: np.random.Generator, height: int, width: int) -> Picture:
     warp = np.sin((x * math.cos(angle) + y * math.sin(angle)) * pitch)
     weft = np.sin((y * math.cos(angle) - x * math.sin(angle)) * pitch)
     stripes = (warp > 0) * 0.5 + (weft > rng.uniform(-1, 2)) * 0.5
-    return _blend(first, second, stripes.astype(np.float32)) * (
-        0.8 + 0.3 * _noise(rng, height, width, 4, 2)
-    )[..., None]
+    return (
+        _blend(first, second, stripes.astype(np.float32))
+        * (0.8 + 0.3 * _noise(rng, height, width, 4, 2))[..., None]
+    )
 
 
 _BACKGROUNDS: dict[str, Callable[[np.random.Generator, int, int], Picture]] = {
@@ -306,7 +316,7 @@ def _shade(rng: np.random.Generator, picture: Picture, cover: Plane) -> None:
     """Darken the picture where the leaf's soft shadow falls."""
     height, width = cover.shape
     step = int(rng.integers(4, 12))
-    soft = _stretch(np.pad(cover[::step, ::step], ((0, 1), (0, 1))), height, width, step)
+    soft = _stretch(np.pad(cover[::step, ::step], ((0, 2), (0, 2))), height, width, step)
     shift = (int(rng.integers(-12, 13)), int(rng.integers(-12, 13)))
     picture *= (1 - rng.uniform(0.1, 0.6) * np.roll(soft, shift, (0, 1)))[..., None]
 
@@ -363,7 +373,9 @@ def _blight(rng: np.random.Generator, colour: Picture, blade: _Blade) -> None:
     if front == "tip":
         reach = blade.along - rng.uniform(0.45, 0.8)
     elif front == "rim":
-        reach = (rng.uniform(0.25, 0.5) - blade.depth) * (0.4 + 0.6 * (np.sign(blade.across) == rng.choice([-1, 1])))
+        reach = (rng.uniform(0.25, 0.5) - blade.depth) * (
+            0.4 + 0.6 * (np.sign(blade.across) == rng.choice([-1, 1]))
+        )
     else:
         reach = _noise(rng, height, width, rng.uniform(2, 4), 1) - rng.uniform(0.5, 0.65)
     dead = reach * 3 + (ragged - 0.5) * 0.9
@@ -424,7 +436,7 @@ def _stain(colour: Picture, share: Plane, paint: Rgb) -> None:
     colour += share[..., None] * (np.array(paint, np.float32) - colour)
 
 
-def _photograph(rng: np.random.Generator, picture: Picture) -> UInt8[np.ndarray, "h w 3"]:
+def _photograph(rng: np.random.Generator, picture: Picture) -> Image.Image:
     """Light the scene from one side, take it with a camera that has colour cast, noise and imperfect focus."""
     height, width, _ = picture.shape
     x, y = _grid(height, width)
@@ -436,8 +448,5 @@ def _photograph(rng: np.random.Generator, picture: Picture) -> UInt8[np.ndarray,
     picture = picture * light[..., None] * cast
     picture = (np.clip(picture, 0, 1) - 0.5) * rng.uniform(0.8, 1.25) + 0.5
     picture += rng.standard_normal((height, width, 1), dtype=np.float32) * np.float32(rng.uniform(0.003, 0.03))
-    pixels = np.rint(np.clip(picture, 0, 1) * 255).astype(np.uint8)
-    if rng.random() < 0.3:
-        soft = ImageFilter.GaussianBlur(rng.uniform(0.5, 1.4))
-        pixels = np.asarray(Image.fromarray(pixels).filter(soft))
-    return pixels
+    image = Image.fromarray(np.rint(np.clip(picture, 0, 1) * 255).astype(np.uint8))
+    return image.filter(ImageFilter.GaussianBlur(rng.uniform(0.5, 1.4))) if rng.random() < 0.3 else image

@@ -92,9 +92,7 @@ def split_hf(labels: Int[np.ndarray, " n"], train_ratio: float, val_ratio: float
     )
 
 
-def split_sklearn(
-    labels: Int[np.ndarray, " n"], train_ratio: float, val_ratio: float, seed: int
-) -> SplitResult:
+def split_sklearn(labels: Int[np.ndarray, " n"], train_ratio: float, val_ratio: float, seed: int) -> SplitResult:
     """Split with two uses of `sklearn.model_selection.StratifiedShuffleSplit`.
 
     This is the recipe of AgML's current code and its experiments; it differs from `split_hf` in the draws,
@@ -128,9 +126,7 @@ def split_native(native_splits: Sequence[str | None]) -> SplitResult:
     """
     assignment = [SPLIT_NAMES.get(name.lower()) if name is not None else None for name in native_splits]
     others = Counter(
-        name
-        for name, part in zip(native_splits, assignment, strict=True)
-        if name is not None and part is None
+        name for name, part in zip(native_splits, assignment, strict=True) if name is not None and part is None
     )
     return SplitResult(
         tuple(assignment),
@@ -170,9 +166,7 @@ def _draw_hf(labels: Int[np.ndarray, " n"], share: float, seed: int) -> Draw:
     n_second = ceil(share * labels.size)
     n_first = labels.size - n_second
     if n_first == 0:
-        problem = (
-            f"{labels.size} images are too few for two parts and went to train." if labels.size else None
-        )
+        problem = f"{labels.size} images are too few for two parts and went to train." if labels.size else None
         return np.arange(0), np.arange(0), problem
     obstacle = _obstacle(labels, n_first, n_second)
     rng = np.random.default_rng(seed)

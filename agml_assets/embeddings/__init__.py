@@ -1,0 +1,1 @@
+"""Vectors, exact neighbours, duplicate groups and UMAP."""

@@ -22,9 +22,7 @@ DUPLICATE_GROUPS = Artifact(
     "embeddings/duplicate_groups", ".parquet", inputs=("dataset/pixel_hashes", "embeddings/neighbors")
 )
 _UMAP_INPUTS = ("dataset/image_index", "dataset/splits", "embeddings/embeddings", "embeddings/neighbors")
-UMAP_PROJECTION = Artifact(
-    "embeddings/umap_projection", ".json", inputs=_UMAP_INPUTS, settings=("split_recipe",)
-)
+UMAP_PROJECTION = Artifact("embeddings/umap_projection", ".json", inputs=_UMAP_INPUTS, settings=("split_recipe",))
 UMAP_3D = Artifact("embeddings/umap_3d", ".json", inputs=_UMAP_INPUTS, settings=("split_recipe",))
 
 ARTIFACTS = (EMBEDDINGS, LABELS, NEIGHBORS, DUPLICATE_GROUPS, UMAP_PROJECTION, UMAP_3D)

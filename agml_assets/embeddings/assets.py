@@ -83,9 +83,7 @@ def build_assets(datasets: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinit
             )
 
     @dataset_asset(LABELS, "Class of every usable image; int64 (N,).", datasets, kind="numpy")
-    def labels(
-        context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]
-    ) -> dg.MaterializeResult:
+    def labels(context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]) -> dg.MaterializeResult:
         """Take the labels out of the image index, aligned to the embeddings."""
         with step(context, workspace, LABELS) as work:
             values = usable_rows(work.read(IMAGE_INDEX))["label"].to_numpy().astype(np.int64)
@@ -128,9 +126,7 @@ def build_assets(datasets: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinit
         datasets,
         kind="parquet",
     )
-    def groups(
-        context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]
-    ) -> dg.MaterializeResult:
+    def groups(context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]) -> dg.MaterializeResult:
         """Join exact and near-duplicate groups."""
         with step(context, workspace, DUPLICATE_GROUPS) as work:
             near = from_arrays(work.read(NEIGHBORS)).near_group
@@ -160,9 +156,7 @@ def build_assets(datasets: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinit
                 usable = usable_rows(work.read(IMAGE_INDEX))
                 split = work.read(SPLITS)[work.dataset.settings.split_recipe].fill_null("unknown")
                 found = from_arrays(work.read(NEIGHBORS))
-                points = project_umap(
-                    work.read(EMBEDDINGS), found, n_components=n_components, seed=_UMAP_SEED
-                )
+                points = project_umap(work.read(EMBEDDINGS), found, n_components=n_components, seed=_UMAP_SEED)
                 records = umap_records(
                     points, usable["class_name"].to_list(), split.to_list(), usable["source_row"].to_list()
                 )

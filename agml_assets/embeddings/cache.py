@@ -118,4 +118,4 @@ def _file(key: str) -> str:
 
 
 def _digest(vectors: Float[np.ndarray, "n d"]) -> str:
-    return blake3(np.ascontiguousarray(vectors)).hexdigest()
+    return blake3(np.ascontiguousarray(vectors).tobytes()).hexdigest()

@@ -15,7 +15,11 @@ _BLOCK = 65_536
 def finite_spec(datasets: dg.PartitionsDefinition) -> dg.AssetCheckSpec:
     """Return the spec of the finiteness check, which stops everything that would use the vectors."""
     return check_spec(
-        EMBEDDINGS, FINITE, "ERROR, and the run stops, when a vector holds NaN or infinity.", datasets, blocking=True
+        EMBEDDINGS,
+        FINITE,
+        "ERROR, and the run stops, when a vector holds NaN or infinity.",
+        datasets,
+        blocking=True,
     )
 
 

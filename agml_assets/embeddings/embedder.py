@@ -37,8 +37,10 @@ _BICUBIC = 3  # PIL.Image.Resampling.BICUBIC, as image processors write it
 class _Backend(Protocol):
     """One family of models behind the embedder."""
 
-    identity: Mapping[str, Any]
-    serves_from_pixels: bool
+    @property
+    def identity(self) -> Mapping[str, Any]: ...
+    @property
+    def serves_from_pixels(self) -> bool: ...
 
     def load(self, device: "torch.device", dtype: "torch.dtype") -> None: ...
     def prepare_pixels(self, batch: UInt8[np.ndarray, "n 256 256 3"]) -> Float[np.ndarray, "n 3 h w"]: ...
@@ -80,8 +82,10 @@ class ImageEmbedder:
     def backend(self) -> _Backend:
         """The model family; its configuration is read on first use, its weights are not."""
         if self._backend is None:
-            packaged = self.model == PACKAGED_MODEL
-            self._backend = _EfficientNetLite0() if packaged else _Transformers(self.model, self.revision)
+            if self.model == PACKAGED_MODEL:
+                self._backend = _EfficientNetLite0()
+            else:
+                self._backend = _Transformers(self.model, self.revision)
         return self._backend
 
     def identity(self) -> dict[str, Any]:
@@ -236,7 +240,7 @@ class _Transformers:
             and {k: v for k, v in size.items() if v is not None} == {"shortest_edge": _STORED_SIDE}
             and rules.get("resample") == _BICUBIC
             and bool(rules.get("do_center_crop"))
-            and 0 < min(self._crop)
+            and min(self._crop) > 0
             and max(self._crop) <= _STORED_SIDE
         )
 
@@ -291,9 +295,7 @@ def _cannot_load(model: str, error: Exception) -> UserError:
 
 
 def _digest_weights(folder: Path, model: str) -> str:
-    files = sorted(
-        p for p in folder.iterdir() if p.suffix in (".safetensors", ".bin") or p.name == "config.json"
-    )
+    files = sorted(p for p in folder.iterdir() if p.suffix in (".safetensors", ".bin") or p.name == "config.json")
     if not any(p.suffix != ".json" for p in files):
         raise UserError(f"The model folder {model!r} holds no weights (*.safetensors or *.bin).")
     return "-".join(file_digest(p)[:16] for p in files)

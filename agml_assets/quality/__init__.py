@@ -1,0 +1,1 @@
+"""Metrics, one module each, and the score made from them."""

@@ -1,7 +1,6 @@
 """One asset per metric, from the table in `metrics`, and the score."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 import dagster as dg
@@ -70,9 +69,7 @@ def _score_asset(datasets: dg.PartitionsDefinition) -> dg.AssetsDefinition:
         checks=[consistent_spec(datasets)],
         deps=[artifact.key for artifact in METRIC_ARTIFACTS.values()],
     )
-    def score(
-        context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]
-    ) -> dg.MaterializeResult:
+    def score(context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]) -> dg.MaterializeResult:
         """Score whatever metrics are current in the store, and say which axes could not be measured."""
         with step(context, workspace, SCORE) as work:
             result, breaches, used = score_dataset(work.dataset)

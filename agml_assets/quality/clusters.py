@@ -45,9 +45,7 @@ def centroids(
 ) -> Float[np.ndarray, "k d"]:
     """Return the mean vector of each class, float64; zeros for a class without vectors."""
     counts = count_classes(labels, n_classes)
-    return _class_sums(_blocks(vectors, n_classes), labels, n_classes, vectors.shape[1]) / _at_least_one(
-        counts
-    )
+    return _class_sums(_blocks(vectors, n_classes), labels, n_classes, vectors.shape[1]) / _at_least_one(counts)
 
 
 def distances_to_centroid(
@@ -161,9 +159,7 @@ def _class_sums(
     return sums
 
 
-def _blocks(
-    vectors: Float[np.ndarray, "n d"], n_classes: int
-) -> Iterator[tuple[slice, Float[np.ndarray, "b d"]]]:
+def _blocks(vectors: Float[np.ndarray, "n d"], n_classes: int) -> Iterator[tuple[slice, Float[np.ndarray, "b d"]]]:
     step = max(1, _BLOCK_VALUES // max(n_classes, vectors.shape[1]))
     for start in range(0, len(vectors), step):
         rows = slice(start, min(start + step, len(vectors)))

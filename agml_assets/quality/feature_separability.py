@@ -70,9 +70,7 @@ def feature_separability(
     names = declared_classes(image_index)
     model = settings.embed_model
     if len(names) < 2:
-        return skipped(
-            f"Separability compares classes; this dataset declares {len(names)}.", embed_model=model
-        )
+        return skipped(f"Separability compares classes; this dataset declares {len(names)}.", embed_model=model)
     counts = count_classes(labels, len(names))
     present = np.flatnonzero(counts)
     if len(present) < 2:
@@ -145,6 +143,5 @@ def _per_class(
     counts = count_classes(labels, len(names))
     sums = np.bincount(labels, weights=values, minlength=len(names))
     return {
-        name: round(float(total / n), 4) if n else None
-        for name, total, n in zip(names, sums, counts, strict=True)
+        name: round(float(total / n), 4) if n else None for name, total, n in zip(names, sums, counts, strict=True)
     }

@@ -155,10 +155,7 @@ def _intra_class_diversity(value: Mapping[str, Any]) -> Iterator[str]:
 
 def _between(measured: Metrics) -> Iterator[str]:
     totals = {
-        name: value[key]
-        for name, value in measured.items()
-        for key in ("total_images", "n_total")
-        if key in value
+        name: value[key] for name, value in measured.items() for key in ("total_images", "n_total") if key in value
     }
     if len(set(totals.values())) > 1:
         yield f"metrics count different numbers of images: {totals}."
@@ -186,9 +183,7 @@ def _between(measured: Metrics) -> Iterator[str]:
         )
 
 
-def _groups(
-    value: Mapping[str, Any], total: int, count_key: str, rate_key: str, groups_key: str
-) -> Iterator[str]:
+def _groups(value: Mapping[str, Any], total: int, count_key: str, rate_key: str, groups_key: str) -> Iterator[str]:
     count, groups = value[count_key], value[groups_key]
     if count > total:
         yield f"{count_key} {count} exceeds the {total} images."

@@ -75,8 +75,7 @@ def metadata_coverage(*, image_index: pl.DataFrame) -> dict[str, Any]:
             coverage.setdefault(class_name, {})[value] = count
         result["coverage"][name] = coverage
         result["normalized_entropy"][name] = {
-            class_name: _evenness(counts, len(counts), if_single=1.0)
-            for class_name, counts in coverage.items()
+            class_name: _evenness(counts, len(counts), if_single=1.0) for class_name, counts in coverage.items()
         }
         result["normalized_entropy_dataset"][name] = {
             class_name: _evenness(counts, n_values, if_single=0.0) for class_name, counts in coverage.items()

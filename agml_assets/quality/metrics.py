@@ -66,9 +66,7 @@ METRICS: tuple[Metric, ...] = (
             "cross_split_exact_duplicate_pct": lambda value: _percent(
                 value["blake3"]["cross_split_duplicates"], value
             ),
-            "exact_label_conflict_groups_count": lambda value: float(
-                value["blake3"]["label_conflicts"]["groups"]
-            ),
+            "exact_label_conflict_groups_count": lambda value: float(value["blake3"]["label_conflicts"]["groups"]),
         },
     ),
     Metric(
@@ -107,9 +105,7 @@ METRICS: tuple[Metric, ...] = (
         compute=near_duplicate,
         headline={
             "near_duplicate_pct": lambda value: _percent(value["near_duplicate_count"], value),
-            "cross_split_near_duplicate_pct": lambda value: _percent(
-                value["cross_split_near_duplicates"], value
-            ),
+            "cross_split_near_duplicate_pct": lambda value: _percent(value["cross_split_near_duplicates"], value),
             "effective_images_count": lambda value: float(value["effective_images"]),
         },
     ),

@@ -19,9 +19,7 @@ MEASURED = {a.key: a for a in (*DATASET_ARTIFACTS, *EMBEDDINGS_ARTIFACTS, *ARTIF
 
 def judge_dataset(dataset: DatasetWorkspace) -> dict[str, Verdict]:
     """Judge every artifact of a dataset against its source, settings and code today."""
-    return judge(
-        dataset.store, dataset.key, MEASURED, dataset.settings, lambda: source_digest(dataset.entry)
-    )
+    return judge(dataset.store, dataset.key, MEASURED, dataset.settings, lambda: source_digest(dataset.entry))
 
 
 def current_metrics(
@@ -53,9 +51,7 @@ def completed_phases(dataset: DatasetWorkspace, verdicts: dict[str, Verdict]) ->
         phase
         for phase in phases
         if phase in dataset.entry.phases
-        and all(
-            verdicts[METRIC_ARTIFACTS[m.name].key].state == "current" for m in METRICS if m.phase == phase
-        )
+        and all(verdicts[METRIC_ARTIFACTS[m.name].key].state == "current" for m in METRICS if m.phase == phase)
     ]
 
 

@@ -1,4 +1,4 @@
-"""The dataset registry: what each entry may say, how it is read from YAML, and how a dataset is found by name.
+"""The dataset registry: what an entry may say, how it is read from YAML, how a dataset is found by name.
 
 Loads the `datasets.yaml` of AgML's benchmarking pipeline unchanged. Nothing here opens a dataset.
 """
@@ -7,8 +7,10 @@ import json
 import logging
 import os
 import re
-from collections.abc import Hashable, Mapping, Sequence
-from functools import cached_property
+import reprlib
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,16 +19,20 @@ from blake3 import blake3
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from agml_assets.errors import UserError, did_you_mean
-from agml_assets.settings import Settings, expand_path
+from agml_assets.settings import expand_path, setting_problems, unknown_key
 
 logger = logging.getLogger(__name__)
 
 SHIPPED = Path(__file__).with_name("datasets.yaml")
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
-_INAT = ("iNatAg/", "iNatAg-mini/")
-_IGNORED = frozenset({"time", "mem"})  # sizes for a batch system, in files of the existing pipeline
+_AGML_NAME = re.compile(r"iNatAg(-mini)?/[^/\s]+")
+_HUB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9._-]+")
+_COLLECTIONS = ("iNatAg/", "iNatAg-mini/")
 _PHASES = (1, 2, 3)
+_OF_ONE_ENTRY = frozenset({"name", "key", "path"})  # make no sense as a default for all
+_IGNORED = frozenset({"time", "mem"})  # job sizes, which older files of the existing pipeline carry
+_OF_THE_RUN = "output_dir"  # the one setting that cannot differ from dataset to dataset
 
 
 class DatasetEntry(BaseModel):
@@ -36,22 +42,22 @@ class DatasetEntry(BaseModel):
         name: `owner/name` on the hub, an AgML name, or any name where `path` is given.
         key: Partition and folder name; derived from `name` where absent.
         source: `hf`, `agml`, `folder` or `sample`; derived from `name` and `path` where absent.
-        path: Local folder or file that holds the data.
-        revision: Revision on the hub; null means its default branch.
+        path: Local folder or file that holds the data; absolute.
+        revision: Revision on the hub; None means its default branch.
         hf_config_name: Configuration of a hub dataset that has several.
-        label_col: Label column; null means the first ClassLabel column.
-        image_col: Image column; null means the first Image column.
-        compound_label_cols: Columns whose joined values are the label.
-        metadata_cols: Columns that describe the images; null means every other column.
+        label_col: Label column; None means the first ClassLabel column.
+        image_col: Image column; None means the first Image column.
+        compound_label_cols: Columns whose joined values are the label; they take the place of `label_col`.
+        metadata_cols: Columns that describe the images; None means every other column.
         native_splits: `all` reads every split of the source, `train` the training split alone, which gives
             the number of images of the published reports.
-        phases: What is measured: 1 structure, 2 embeddings, 3 training.
+        phases: What is measured: 1 structure, 2 embeddings, 3 training; ascending.
         settings: Settings of this dataset that differ from those of the run.
         retired: Kept for its history, no longer run.
         num_images: About how many images there are; heavier datasets are run first.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     name: str = Field(min_length=1)
     key: str = ""
@@ -65,72 +71,88 @@ class DatasetEntry(BaseModel):
     metadata_cols: tuple[str, ...] | None = None
     native_splits: Literal["all", "train"] = "all"
     phases: tuple[int, ...] = _PHASES
-    settings: Mapping[str, Any] = Field(default_factory=dict)
+    settings: dict[str, Any] = Field(default_factory=dict)
     retired: bool = False
     num_images: int | None = Field(None, ge=0)
 
     @model_validator(mode="before")
     @classmethod
-    def _derive(cls, values: Any) -> Any:
-        if not isinstance(values, dict) or not isinstance(values.get("name"), str):
+    def _derive_key_and_source(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
             return values
-        values = dict(values)
-        name = values["name"]
-        if not values.get("source"):
-            values["source"] = (
-                "agml" if name.startswith(_INAT) else "folder" if values.get("path") else "hf"
-            )
-        if not values.get("key"):
-            values["key"] = default_key(name)
+        # Null and, as in the existing pipeline, an empty text mean: not set.
+        values = {k: v for k, v in values.items() if v is not None and v != ""}
+        name = values.get("name")
+        if isinstance(name, str):
+            values["name"] = name = name.strip()
+            values.setdefault("key", default_key(name))
+            by_path = "folder" if "path" in values else "hf"
+            values.setdefault("source", "agml" if name.startswith(_COLLECTIONS) else by_path)
         return values
-
-    @field_validator("hf_config_name", "label_col", "image_col", "revision", mode="before")
-    @classmethod
-    def _empty_is_none(cls, value: Any) -> Any:
-        return None if value == "" else value
-
-    @field_validator("phases", mode="before")
-    @classmethod
-    def _phases(cls, value: Any) -> Any:
-        parts = value.split() if isinstance(value, str) else [value] if isinstance(value, int) else value
-        if not isinstance(parts, Sequence) or not parts:
-            raise ValueError("phases are numbers such as '1 2 3' or [1, 2]")
-        if any(str(part) not in ("1", "2", "3") for part in parts):
-            raise ValueError("phases are 1 (structure), 2 (embeddings) and 3 (training)")
-        return tuple(sorted({int(part) for part in parts}))
-
-    @field_validator("compound_label_cols", "metadata_cols", mode="before")
-    @classmethod
-    def _columns(cls, value: Any) -> Any:
-        return value.split() if isinstance(value, str) else value
-
-    @field_validator("compound_label_cols", mode="before")
-    @classmethod
-    def _no_columns(cls, value: Any) -> Any:
-        return value or ()
 
     @field_validator("key")
     @classmethod
     def _key_is_safe(cls, value: str) -> str:
         if not _KEY.fullmatch(value):
             raise ValueError(
-                f"key {value!r} must be 1 to 100 letters, digits, '_' or '-', and start with a letter or digit"
+                f"{value!r} cannot be a key; set `key` to 1 to 100 letters, digits, `_` or `-` (ASCII), "
+                "beginning with a letter or digit"
             )
+        return value
+
+    @field_validator("path", mode="before")
+    @classmethod
+    def _path_is_absolute(cls, value: Any) -> Any:
+        if not isinstance(value, str | Path):
+            raise ValueError(f"{reprlib.repr(value)} is no path")
+        try:
+            return expand_path(str(value)).absolute()
+        except UserError as error:
+            raise ValueError(error.message) from None
+
+    @field_validator("phases", mode="before")
+    @classmethod
+    def _phases_are_known(cls, value: Any) -> Any:
+        parts = value.split() if isinstance(value, str) else value
+        parts = parts if isinstance(parts, list | tuple) else [parts]
+        known = (*_PHASES, *map(str, _PHASES))
+        if not parts or any(isinstance(part, bool) or part not in known for part in parts):
+            raise ValueError(
+                "phases are 1 (structure), 2 (embeddings) and 3 (training), such as '1 2 3' or [1, 2]"
+            )
+        return tuple(sorted({int(part) for part in parts}))
+
+    @field_validator("compound_label_cols", "metadata_cols", mode="before")
+    @classmethod
+    def _columns_are_a_list(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return tuple(value.split())
+        return tuple(value) if isinstance(value, list) else value
+
+    @field_validator("compound_label_cols", "metadata_cols")
+    @classmethod
+    def _columns_are_named_once(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        columns = value or ()
+        if "" in columns or len(set(columns)) < len(columns):
+            raise ValueError("each column must be named, and only once")
         return value
 
     @field_validator("settings")
     @classmethod
-    def _settings_are_known(cls, value: Mapping[str, Any]) -> Mapping[str, Any]:
-        try:
-            Settings().override(dict(value), "settings")
-        except UserError as error:
-            raise ValueError(error.message.partition("\n")[2].strip()) from None
+    def _settings_are_known(cls, value: dict[str, Any]) -> dict[str, Any]:
+        problems = setting_problems(value)
+        if _OF_THE_RUN in value:
+            problems.append(f"{_OF_THE_RUN!r} is set for all datasets, not for one")
+        if problems:
+            raise ValueError("; ".join(problems))
         return value
 
     @model_validator(mode="after")
     def _folder_has_a_path(self) -> "DatasetEntry":
         if self.source == "folder" and self.path is None:
-            raise ValueError("a folder source needs `path`")
+            raise ValueError("`source: folder` needs `path`")
+        if self.source == "agml" and self.name.startswith(_COLLECTIONS) and not _AGML_NAME.fullmatch(self.name):
+            raise ValueError(f"{self.name!r} names no dataset of the collection")
         return self
 
     def source_digest(self) -> str:
@@ -143,7 +165,8 @@ class DatasetEntry(BaseModel):
         return blake3(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
-class DatasetRegistry(BaseModel):
+@dataclass(frozen=True)
+class DatasetRegistry:
     """All registered datasets.
 
     Attributes:
@@ -151,79 +174,112 @@ class DatasetRegistry(BaseModel):
         where: The file they come from, for messages.
     """
 
-    model_config = ConfigDict(frozen=True)
-
     entries: tuple[DatasetEntry, ...]
     where: str = "the registry"
-
-    @cached_property
-    def _by_name(self) -> dict[str, DatasetEntry]:
-        return {n: e for e in self.entries for n in (e.name, e.key)}
 
     def keys(self) -> list[str]:
         """Return the keys of all datasets that are not retired, heaviest first, unknown sizes last."""
         active = [entry for entry in self.entries if not entry.retired]
-        return [entry.key for entry in sorted(active, key=lambda entry: -(entry.num_images or 0))]
+        active.sort(key=lambda entry: -1 if entry.num_images is None else entry.num_images, reverse=True)
+        return [entry.key for entry in active]
 
-    def get(self, text: str) -> DatasetEntry:
+    def find(self, text: str) -> DatasetEntry | None:
+        """Return the entry with this key, or else with this name; None where there is none.
+
+        Raises:
+            UserError: The entry is retired, or several share the name.
+        """
+        found = [entry for entry in self.entries if entry.key == text]
+        found = found or [entry for entry in self.entries if entry.name == text]
+        active = [entry for entry in found if not entry.retired]
+        if len(active) > 1:
+            keys = ", ".join(entry.key for entry in active)
+            raise UserError(f"Dataset {text!r} is registered several times in {self.where}; choose a key: {keys}.")
+        if found and not active:
+            raise UserError(
+                f"Dataset {text!r} is retired: its entry in {self.where} keeps its history, and it is no longer "
+                "run. To run it again, remove `retired` there."
+            )
+        return active[0] if active else None
+
+    def get(self, key_or_name: str) -> DatasetEntry:
         """Return the entry with this key or name; unknown and retired ones raise `UserError`."""
-        entry = self._by_name.get(text)
+        entry = self.find(key_or_name)
         if entry is None:
             raise UserError(
-                f"Dataset {text!r} is not in {self.where}."
-                f"{did_you_mean(text, self._by_name)} Register it there, or check the spelling."
+                f"Dataset {key_or_name!r} is not registered in {self.where}.{self.closest(key_or_name)}"
             )
-        if entry.retired:
-            raise UserError(f"Dataset {text!r} is retired in {self.where}; remove `retired` to run it.")
         return entry
+
+    def closest(self, text: str) -> str:
+        """Return a hint at the registered names that look most like `text`, or at some that there are."""
+        names = [name for e in self.entries if not e.retired for name in dict.fromkeys((e.key, e.name))]
+        known = self.keys()
+        some = ", ".join(known[:8]) + (f" and {len(known) - 8} more" if len(known) > 8 else "")
+        return did_you_mean(text, names) or f" Registered are: {some or 'none'}."
 
     def with_entry(self, entry: DatasetEntry) -> "DatasetRegistry":
         """Return this registry with `entry` in place of the one with the same key, or added."""
         others = tuple(e for e in self.entries if e.key.lower() != entry.key.lower())
-        return DatasetRegistry(entries=(*others, entry), where=self.where)
+        return replace(self, entries=(*others, entry))
 
 
 def default_key(name: str) -> str:
-    """Return the part after the last `/`, with the collection in front for iNatAg, made safe for folders."""
-    prefix = next((p.rstrip("/") + "__" for p in _INAT if name.startswith(p)), "")
-    key = re.sub(r"[^A-Za-z0-9_-]+", "-", prefix + name.rstrip("/").rpartition("/")[2])
-    return key.lstrip("_-")[:100]
+    """Return the part of a dataset's name after the last `/`, with the collection in front for iNatAg.
+
+    Characters that a key cannot hold become `-` and accents are dropped; where nothing is left, the key is
+    made from a digest of the name.
+    """
+    collection = next((c.removesuffix("/") + "__" for c in _COLLECTIONS if name.startswith(c)), "")
+    key = collection + name.rstrip("/").rpartition("/")[2]
+    if _KEY.fullmatch(key):
+        return key
+    plain = unicodedata.normalize("NFKD", key).encode("ascii", "ignore").decode()
+    key = re.sub(r"[^A-Za-z0-9_-]+", "-", plain).strip("-_")[:100]
+    return key or f"dataset-{blake3(name.encode()).hexdigest()[:8]}"
 
 
 def load_registry(path: Path | str | None = None) -> DatasetRegistry:
     """Read a registry file: `path`, else `$AGML_REGISTRY`, else the one that comes with the package.
 
+    An entry's own values come before the file's `defaults`, and those before the defaults of `DatasetEntry`.
+    Relative paths in the file start at the file's folder.
+
     Raises:
         UserError: Names the file and every entry that is wrong, and what is wrong with it.
     """
-    named = path or os.environ.get("AGML_REGISTRY")
-    file = expand_path(str(named)).absolute() if named else SHIPPED
-    document = _read_yaml(file)
-    problems = [
-        f"unknown key {key!r}.{did_you_mean(str(key), ('defaults', 'datasets'))}"
-        for key in document
-        if key not in ("defaults", "datasets")
-    ]
-    defaults = _mapping(document.get("defaults"), "defaults", problems)
-    problems += _unknown(defaults, "defaults")
-    items = document.get("datasets") or []
-    if not isinstance(items, list):
-        problems, items = [*problems, "`datasets` must be a list of entries"], []
-    entries: list[DatasetEntry] = []
+    if path:
+        file, named_by = expand_path(str(path)), ""
+    elif from_environment := os.environ.get("AGML_REGISTRY"):
+        file, named_by = expand_path(from_environment), ", named by $AGML_REGISTRY,"
+    else:
+        file, named_by = SHIPPED, ""
+    file = file.absolute()
+    document = _read_yaml(file, named_by)
+    sections = ("defaults", "datasets")
+    problems = [unknown_key(key, sections) for key in document if key not in sections]
+    defaults = _read_defaults(document.get("defaults"), problems)
+    items = document.get("datasets")
+    if "datasets" not in document or not isinstance(items, list | None):
+        problems.append("`datasets` must be a list of entries, each with a `name`")
+    entries = []
+    items = items if isinstance(items, list) else []
     for position, item in enumerate(items, start=1):
-        entry = _parse_entry(item, position, defaults, file.parent, problems)
+        entry = _read_entry(item, position, defaults, file.parent, problems)
         if entry is not None:
             entries.append(entry)
     problems += _collisions(entries)
     if problems:
-        raise UserError(
-            f"The dataset registry {file} is not valid:\n" + "\n".join(f"  {p}" for p in problems)
-        )
-    return DatasetRegistry(entries=tuple(entries), where=str(file))
+        raise UserError(f"The dataset registry {file} is not valid:\n" + "\n".join(f"  {p}" for p in problems))
+    _warn_of_ignored([document.get("defaults"), *items], file)
+    return DatasetRegistry(tuple(entries), str(file))
 
 
 def resolve_dataset(text: str, registry: DatasetRegistry, **overrides: Any) -> DatasetEntry:
-    """Find what a user means by `--dataset`: a registered key or name, `owner/name`, `iNatAg/...` or a folder.
+    """Find what a user means by `--dataset`.
+
+    A registered key or name comes first, then `iNatAg/...` and `iNatAg-mini/...`, an existing folder, and
+    `owner/name` on the hub; these run without being registered.
 
     Args:
         text: What the user wrote.
@@ -231,122 +287,163 @@ def resolve_dataset(text: str, registry: DatasetRegistry, **overrides: Any) -> D
         overrides: Fields of `DatasetEntry` that take the place of the registered ones; None means unchanged.
 
     Raises:
-        UserError: It is none of these, or an override is not valid.
+        UserError: It is none of these, is retired, or an override is not valid.
     """
-    given = {key: value for key, value in overrides.items() if value is not None}
-    if any(text in (entry.key, entry.name) for entry in registry.entries):
-        values = registry.get(text).model_dump(exclude_unset=False) | given
-    elif Path(text).expanduser().is_dir():
-        folder = Path(text).expanduser().resolve()
-        values = {"name": folder.name, "source": "folder", "path": folder, **given}
-    elif text.startswith(_INAT) or re.fullmatch(r"[\w.-]+/[\w.-]+", text):
+    given = {field: value for field, value in overrides.items() if value is not None}
+    registered = registry.find(text)
+    if registered is not None:
+        if given.get("label_col") and "compound_label_cols" not in given:
+            given["compound_label_cols"] = ()  # else the label asked for would not be used
+        values = registered.model_dump() | given
+    elif _AGML_NAME.fullmatch(text):
+        values = {"name": text, **given}
+    elif text.strip() and os.path.isdir(folder := expand_path(text)):  # noqa: PTH112 - never raises
+        folder = Path(os.path.abspath(folder))  # noqa: PTH100 - a link keeps its name
+        saved = any((folder / file).is_file() for file in ("dataset_dict.json", "state.json"))
+        values = {"name": folder.name, "path": folder, "source": "hf" if saved else "folder", **given}
+    elif _HUB_NAME.fullmatch(text):
         values = {"name": text, **given}
     else:
-        known = [n for entry in registry.entries if not entry.retired for n in (entry.key, entry.name)]
         raise UserError(
             f"Dataset {text!r} is neither registered in {registry.where}, nor `owner/name` on the hub, nor "
-            f"an existing folder.{did_you_mean(text, known)}"
+            f"`iNatAg/...`, nor an existing folder.{registry.closest(text)}"
         )
     try:
-        return DatasetEntry.model_validate(values)
+        entry = DatasetEntry.model_validate(values)
     except ValidationError as error:
-        raise UserError(f"Dataset {text!r}: " + "; ".join(_messages(error))) from None
+        raise UserError(f"Dataset {text!r}: " + "; ".join(m for _, m in _messages(error))) from None
+    if registered is None and (holder := _holder(entry.key, registry.entries)):
+        raise UserError(
+            f"Dataset {text!r} would be kept under the key {entry.key!r}, which belongs to the registered "
+            f"{holder.name!r}. Run that one with `--dataset {holder.key}`, or register {text!r} with a `key` of "
+            "its own."
+        )
+    return entry
 
 
-def _parse_entry(
+def _read_defaults(value: Any, problems: list[str]) -> dict[str, Any]:
+    if not isinstance(value, dict | None):
+        problems.append("`defaults` must be a mapping")
+    if not isinstance(value, dict):
+        return {}
+    known = [field for field in DatasetEntry.model_fields if field not in _OF_ONE_ENTRY]
+    for key in value:
+        if key in _OF_ONE_ENTRY:
+            problems.append(f"defaults: {key!r} belongs to an entry, not to all")
+        elif key not in known and key not in _IGNORED:
+            problems.append(f"defaults: {unknown_key(key, known)}")
+    defaults = {key: value[key] for key in value if key in known}
+    try:
+        DatasetEntry.model_validate({**defaults, "name": "defaults", "path": "."})
+    except ValidationError as error:
+        # Said once, not for every entry.
+        for field, message in _messages(error):
+            problems.append(f"defaults: {message}")
+            defaults.pop(field, None)
+    return defaults
+
+
+def _read_entry(
     item: Any, position: int, defaults: Mapping[str, Any], folder: Path, problems: list[str]
 ) -> DatasetEntry | None:
-    where = f"entry {position}"
-    if not isinstance(item, dict):
-        problems.append(f"{where}: must be a mapping with a `name`")
+    name = item.get("name") if isinstance(item, dict) else None
+    if not isinstance(name, str) or not name.strip():
+        what = f"{reprlib.repr(name)} is no name; put it in quotes" if name not in (None, "") else "has no `name`"
+        problems.append(
+            f"entry {position}: {what if isinstance(item, dict) else 'must be a mapping with a `name`'}"
+        )
         return None
-    if not isinstance(item.get("name"), str) or not item["name"].strip():
-        problems.append(f"{where}: has no `name`")
-        return None
-    where = f"entry {position} ({item['name']!r})"
-    unknown = _unknown(item, where)
-    problems += unknown
-    if dropped := sorted(_IGNORED & item.keys()):
-        logger.warning("Registry %s: %s ignored.", where, ", ".join(f"`{key}`" for key in dropped))
-    known = DatasetEntry.model_fields.keys()
-    values = {k: v for k, v in {**defaults, **item}.items() if k in known}
+    where, known = f"entry {position} ({name!r})", DatasetEntry.model_fields
+    problems += [f"{where}: {unknown_key(key, known)}" for key in item if key not in known and key not in _IGNORED]
+    values = {**defaults, **{key: item[key] for key in item if key in known}}
+    own = values.get("settings")
+    if isinstance(own, dict):
+        values["settings"] = {**(defaults.get("settings") or {}), **own}
     try:
-        if values.get("path"):
-            values["path"] = folder / expand_path(str(values["path"]))
+        if isinstance(values.get("path"), str) and values["path"]:
+            values["path"] = folder / expand_path(values["path"])
         return DatasetEntry.model_validate(values)
     except UserError as error:
-        problems.append(f"{where}: {error.message}")
+        problems.append(f"{where}: `path`: {error.message}")
     except ValidationError as error:
-        problems += [f"{where}: {message}" for message in _messages(error)]
+        problems += [f"{where}: {message}" for _, message in _messages(error)]
     return None
 
 
-def _unknown(mapping: Mapping[Any, Any], where: str) -> list[str]:
-    known = DatasetEntry.model_fields.keys()
-    return [
-        f"{where}: unknown key {key!r}.{did_you_mean(str(key), known)}"
-        for key in mapping
-        if key not in known and key not in _IGNORED
-    ]
-
-
-def _messages(error: ValidationError) -> list[str]:
-    lines = []
+def _messages(error: ValidationError) -> list[tuple[str, str]]:
+    """Return the field and a sentence for every issue that pydantic found."""
+    messages = []
     for issue in error.errors():
-        field = ".".join(str(part) for part in issue["loc"])
+        field = str(issue["loc"][0]) if issue["loc"] else ""
         message = issue["msg"].removeprefix("Value error, ")
-        lines.append(f"`{field}`: {message}" if field else message)
-    return lines
+        if issue["type"] == "string_type":
+            message = "must be text; put the value in quotes"
+        elif issue["type"] == "extra_forbidden":
+            message = unknown_key(field, DatasetEntry.model_fields)
+        messages.append((field, f"`{field}`: {message}" if field else message))
+    return messages
 
 
-def _collisions(entries: Sequence[DatasetEntry]) -> list[str]:
+def _holder(key: str, entries: Iterable[DatasetEntry]) -> DatasetEntry | None:
+    return next((entry for entry in entries if entry.key.lower() == key.lower()), None)
+
+
+def _collisions(entries: list[DatasetEntry]) -> list[str]:
     seen: dict[str, DatasetEntry] = {}
     problems = []
     for entry in entries:
         other = seen.setdefault(entry.key.lower(), entry)
         if other is not entry:
             problems.append(
-                f"{other.name!r} and {entry.name!r} have the same key {entry.key!r} (case does not count); "
-                "set `key` on one of them"
+                f"{other.name!r} and {entry.name!r} have the same key, {entry.key!r} (case does not count); set "
+                "`key` on one of them"
             )
     return problems
 
 
-def _mapping(value: Any, what: str, problems: list[str]) -> dict[str, Any]:
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        problems.append(f"`{what}` must be a mapping")
-        return {}
-    return value
+def _warn_of_ignored(mappings: list[Any], file: Path) -> None:
+    found = [key for mapping in mappings if isinstance(mapping, dict) for key in mapping if key in _IGNORED]
+    for key in sorted(set(found)):
+        logger.warning(
+            "%s: `%s` is ignored (%d times). Sizes of jobs are set where jobs are launched.",
+            file, key, found.count(key),
+        )  # fmt: skip
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Refuses a key that is given twice, which plain YAML loading silently overwrites."""
+    """Refuses a key that is given twice, where plain YAML loading silently keeps the last."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
-            if isinstance(key, Hashable) and key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} is given twice", key_node.start_mark
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep)
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        seen: set[tuple[str, str]] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value != "<<":
+                if (key.tag, key.value) in seen:
+                    raise yaml.MarkedYAMLError(
+                        problem=f"the key {key.value!r} is given twice", problem_mark=key.start_mark
+                    )
+                seen.add((key.tag, key.value))
+        return node
 
 
-def _read_yaml(file: Path) -> dict[str, Any]:
+def _read_yaml(file: Path, named_by: str) -> dict[Any, Any]:
     try:
-        document = yaml.load(file.read_text(encoding="utf-8"), Loader=_StrictLoader)  # noqa: S506
+        # A safe loader: it makes plain values only, never objects.
+        document = yaml.load(file.read_text(encoding="utf-8-sig"), Loader=_StrictLoader)  # noqa: S506
     except FileNotFoundError:
-        raise UserError(f"There is no dataset registry at {file}. Check $AGML_REGISTRY.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"The dataset registry {file} cannot be read: {error}") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
+        raise UserError(f"The dataset registry {file}{named_by} does not exist.") from None
+    except OSError as error:
+        raise UserError(f"The dataset registry {file}{named_by} cannot be read: {error.strerror}.") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark else ""
-        raise UserError(f"{file}{line}: {getattr(error, 'problem', None) or error}") from None
+        raise UserError(
+            f"The dataset registry {file}{line}, is not valid YAML: {error.problem or error.context}."
+        ) from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        # Among them: text that is not UTF-8, control characters, dates that do not exist.
+        reason = str(error).partition("\n")[0]
+        raise UserError(f"The dataset registry {file} is not valid YAML: {reason}.") from None
     if not isinstance(document, dict):
-        raise UserError(f"The dataset registry {file} must be a mapping with `datasets`.")
+        raise UserError(f"The dataset registry {file} must be a mapping with a list `datasets`.")
     return document

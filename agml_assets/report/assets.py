@@ -1,11 +1,12 @@
 """The report of one dataset as assets. Thin: read the store, write two files, name what is left out."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import dagster as dg
 
-from agml_assets.quality.artifacts import METRIC_ARTIFACTS, SCORE
 from agml_assets.embeddings.artifacts import UMAP_3D, UMAP_PROJECTION
+from agml_assets.quality.artifacts import METRIC_ARTIFACTS, SCORE
 from agml_assets.recording import asset_key, asset_spec, named_failures, table
 from agml_assets.report.artifacts import CONFIG_USED, RESULT
 from agml_assets.report.result import build_config_used, build_result, left_out, today
@@ -52,7 +53,7 @@ def build_assets(datasets: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinit
                 value = build(dataset)
                 sidecar = Making(dataset, artifact).write(value)
                 path = dataset.store.path(dataset.key, artifact.file)
-                metadata = {
+                metadata: dict[str, Any] = {
                     "path": dg.MetadataValue.path(str(path)),
                     "left_out_count": float(len(missing)),
                     "left_out": table(("artifact", "why"), missing.items()),

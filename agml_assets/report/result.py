@@ -27,7 +27,16 @@ _PUBLISHED_SETTINGS = (
     "near_dup_threshold", "faiss_ivf_threshold", "max_silhouette_samples", "backbone", "cartography_epochs",
     "cartography_lr", "cv_folds",
 )  # fmt: skip
-_VERSIONS = ("agml-assets", "numpy", "pillow", "polars", "scikit-learn", "torch", "transformers", "umap-learn")
+_VERSIONS = (
+    "agml-assets",
+    "numpy",
+    "pillow",
+    "polars",
+    "scikit-learn",
+    "torch",
+    "transformers",
+    "umap-learn",
+)
 
 
 def today() -> date:

@@ -5,6 +5,7 @@ import io
 import struct
 import warnings
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -315,11 +316,7 @@ def test_truncated_files_fail_with_a_reason(photo, fmt, monkeypatch):
 
 def test_reasons_name_what_is_wrong_and_are_the_same_every_time(tmp_path):
     assert reason(b"") == "the file is empty"
-    assert (
-        reason(b"no image at all")
-        == reason(b"no image at all")
-        == "not an image in a format that Pillow knows"
-    )
+    assert reason(b"no image at all") == reason(b"no image at all") == "not an image in a format that Pillow knows"
     assert reason(tmp_path / "gone.jpg") == "No such file or directory"
     assert "Is a directory" in reason(tmp_path)
     assert "EPS" in reason(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n%%EOF\n")
@@ -330,9 +327,7 @@ def test_reasons_name_what_is_wrong_and_are_the_same_every_time(tmp_path):
 def test_no_damage_to_a_file_raises(photo, seed):
     rng = np.random.default_rng(seed)
     for fmt in ("JPEG", "PNG", "GIF", "TIFF", "WEBP", "BMP", "JPEG2000"):
-        data = bytearray(
-            oriented(photo, 6, fmt) if fmt in ("JPEG", "PNG", "TIFF", "WEBP") else encode(photo, fmt)
-        )
+        data = bytearray(oriented(photo, 6, fmt) if fmt in ("JPEG", "PNG", "TIFF", "WEBP") else encode(photo, fmt))
         for _ in range(20):
             damaged = bytearray(data)
             for place in rng.integers(0, len(data), 12):
@@ -411,3 +406,15 @@ def test_a_very_long_strip_keeps_its_centre_without_being_resized_whole():
     square = to_square_256(Image.fromarray(strip))
     assert square[:, 0].max() < 10
     assert square[:, -1].min() > 245
+
+
+# --- Pillow's global state -----------------------------------------------------------------------
+
+
+def test_threads_that_decode_together_leave_pillow_as_it_was(photo):
+    before = Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES
+    file, limits = encode(photo, "PNG"), [LIMIT + i % 3 for i in range(60)]
+    with ThreadPoolExecutor(8) as threads:
+        results = list(threads.map(lambda limit: decode_image(file, limit), limits))
+    assert all(isinstance(result, DecodedImage) for result in results)
+    assert before == (Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES)

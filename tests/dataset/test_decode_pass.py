@@ -64,9 +64,7 @@ def photo(seed, size=(32, 24), fmt="PNG"):
 
 def source_of(images, **options):
     """A source of these images, where every fifth is not labelled."""
-    rows = [
-        Example(i, image, f"{i}.png", None if i % 5 == 4 else i % 2, None) for i, image in enumerate(images)
-    ]
+    rows = [Example(i, image, f"{i}.png", None if i % 5 == 4 else i % 2, None) for i, image in enumerate(images)]
     return TinySource(rows, **options)
 
 
@@ -95,9 +93,7 @@ def mixed(tmp_path_factory):
     camera = [0, 1, None, -1, 1, "phone"]
     place = ["field", "field", None, 3, "lab", "lab"]
     rows = [
-        Example(
-            i, image, f"{i}.img", labels[i], "train" if i else None, {"camera": camera[i], "place": place[i]}
-        )
+        Example(i, image, f"{i}.img", labels[i], "train" if i else None, {"camera": camera[i], "place": place[i]})
         for i, image in enumerate(images)
     ]
     rows[2] = Example(2, path, "été.jpg", 0, "test", {"camera": None, "place": None})
@@ -203,9 +199,7 @@ def test_the_unreadable_share_counts_missing_images_but_not_missing_labels(mixed
 @pytest.mark.parametrize("outputs", [{"image_index"}, {"image_index", "pixel_hashes"}, {"pixels"}])
 def test_only_what_is_asked_for_is_made(outputs, tmp_path):
     whole = decode_source(many(20), work_dir=tmp_path / "whole", settings=Settings())
-    result = decode_source(
-        many(20), work_dir=tmp_path / "part", settings=Settings(), outputs=frozenset(outputs)
-    )
+    result = decode_source(many(20), work_dir=tmp_path / "part", settings=Settings(), outputs=frozenset(outputs))
     assert result.image_index.equals(whole.image_index)
     assert (result.pixel_hashes is not None) == ("pixel_hashes" in outputs)
     assert (result.pixels is not None) == ("pixels" in outputs)
@@ -288,6 +282,17 @@ def expected(tmp_path_factory):
 def test_the_number_of_workers_changes_nothing(workers, expected, tmp_path):
     result = decode_source(many(N), work_dir=tmp_path, settings=Settings(decode_workers=workers))
     assert digest(result) == expected
+
+
+def test_the_source_is_read_only_a_few_images_ahead(tmp_path):
+    source, ahead = many(N), []
+    decode_source(
+        source,
+        work_dir=tmp_path,
+        settings=Settings(decode_workers=2),
+        progress=lambda done, total: ahead.append(len(source.read) - done),
+    )
+    assert max(ahead) <= 2 * 2 * 8
 
 
 def test_an_interrupted_pass_goes_on_at_its_next_block(expected, tmp_path):
@@ -398,9 +403,7 @@ def run_script(body, *arguments):
     head += "from test_decode_pass import *\n"
     script = Path(arguments[0]) / "script.py"
     script.write_text(head + textwrap.dedent(body))
-    return subprocess.Popen(
-        [sys.executable, str(script), *map(str, arguments)], stdout=subprocess.PIPE, text=True
-    )
+    return subprocess.Popen([sys.executable, str(script), *map(str, arguments)], stdout=subprocess.PIPE, text=True)
 
 
 def test_no_worker_outlives_a_killed_parent_and_the_next_run_finishes_its_work(expected, tmp_path):

@@ -94,11 +94,7 @@ def label_sets():
 
 @pytest.mark.parametrize(
     ("labels", "seed"),
-    [
-        pytest.param(labels, seed, id=f"{name}, seed {seed}")
-        for name, labels in label_sets()
-        for seed in (42, 3)
-    ],
+    [pytest.param(labels, seed, id=f"{name}, seed {seed}") for name, labels in label_sets() for seed in (42, 3)],
 )
 def test_recipe_hf_equals_the_datasets_library(labels, seed):
     result = split_hf(labels, 0.70, 0.15, seed)
@@ -147,9 +143,7 @@ def test_recipe_sklearn_survives_tiny_datasets(n):
 def test_native_names_become_train_val_and_test():
     result = split_native(["train", "Validation", "dev", "test", None, "extra", "extra"])
     assert result.assignment == ("train", "val", "val", "test", None, None, None)
-    assert result.fallback == (
-        "2 images of the dataset's own split 'extra' are in neither train, val nor test.",
-    )
+    assert result.fallback == ("2 images of the dataset's own split 'extra' are in neither train, val nor test.",)
 
 
 def test_splits_hold_a_column_for_each_recipe():

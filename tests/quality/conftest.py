@@ -62,9 +62,7 @@ def splits() -> Callable[..., pl.DataFrame]:
 def neighbors() -> Callable[..., SimpleNamespace]:
     """What the near-duplicate metric reads of a neighbour search, from its list of pairs."""
 
-    def build(
-        pairs: Sequence[tuple[int, int]], threshold: float = 0.98, kind: str = "exact"
-    ) -> SimpleNamespace:
+    def build(pairs: Sequence[tuple[int, int]], threshold: float = 0.98, kind: str = "exact") -> SimpleNamespace:
         rows = np.array(pairs, dtype=np.int64).reshape(-1, 2)
         return SimpleNamespace(pair_rows=rows, n_pairs=len(rows), threshold=threshold, index_type=kind)
 

@@ -60,12 +60,8 @@ def test_ties_go_to_the_first_label(index, splits, settings):
     assert list(result["counts"]) == ["z", "m", "a"]
 
 
-def test_one_class_keeps_the_published_entropy_and_the_added_one_says_why_it_has_none(
-    index, splits, settings
-):
-    result = class_imbalance(
-        image_index=index([0, 0], ["weed"]), splits=splits(["train"] * 2), settings=settings
-    )
+def test_one_class_keeps_the_published_entropy_and_the_added_one_says_why_it_has_none(index, splits, settings):
+    result = class_imbalance(image_index=index([0, 0], ["weed"]), splits=splits(["train"] * 2), settings=settings)
     assert result["normalized_entropy"] == 1.0
     assert result["normalized_entropy_present"] is None
     assert result["normalized_entropy_present_reason"]
@@ -105,9 +101,7 @@ def test_excluded_images_do_not_count(index, splits, settings):
 
 def test_splits_of_other_images_are_refused(index, splits, settings):
     with pytest.raises(ValueError, match="splits cover 3 rows"):
-        class_imbalance(
-            image_index=index([0, 1], ["a", "b"]), splits=splits(["train"] * 3), settings=settings
-        )
+        class_imbalance(image_index=index([0, 1], ["a", "b"]), splits=splits(["train"] * 3), settings=settings)
 
 
 def test_an_index_that_forgot_its_declared_classes_is_refused(index, splits, settings):

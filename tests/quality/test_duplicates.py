@@ -129,9 +129,7 @@ def test_no_duplicates_are_zeros(index, splits, settings):
         splits=splits(["train", "test"]),
         settings=settings,
     )
-    assert (
-        result["exact_duplicate_count"] == result["duplicate_groups"] == result["cross_split_duplicates"] == 0
-    )
+    assert result["exact_duplicate_count"] == result["duplicate_groups"] == result["cross_split_duplicates"] == 0
     assert result["exact_duplicate_rate"] == 0.0
     assert result["blake3"]["largest_group"] == 1
     assert result["blake3"]["label_conflicts"] == {"groups": 0, "images": 0, "examples": []}

@@ -35,15 +35,11 @@ def test_all_images_are_used_up_to_the_sample_size(index, settings):
     assert result["silhouette_score_all"] == result["silhouette_score"]
     assert result["davies_bouldin_index"] == pytest.approx(davies_bouldin_score(vectors, labels), abs=6e-5)
     for label, name in enumerate("abcd"):
-        assert result["per_class_silhouette"][name] == pytest.approx(
-            samples[labels == label].mean(), abs=6e-5
-        )
+        assert result["per_class_silhouette"][name] == pytest.approx(samples[labels == label].mean(), abs=6e-5)
     assert json.loads(json.dumps(result, allow_nan=False)) == result
 
 
-def test_beyond_the_sample_size_the_published_score_is_of_the_sample_and_the_added_one_of_all(
-    index, settings
-):
+def test_beyond_the_sample_size_the_published_score_is_of_the_sample_and_the_added_one_of_all(index, settings):
     vectors, labels = blobs(500, 3)
     result = feature_separability(
         image_index=index(labels.tolist(), list("abc")),

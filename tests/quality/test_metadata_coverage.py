@@ -35,9 +35,7 @@ def test_a_class_seen_under_one_condition_is_perfect_as_published_and_uncovered_
 
 
 def test_the_added_entropy_has_one_yardstick_for_all_classes(index):
-    images = with_metadata(
-        index, [0] * 2 + [1] * 6, ["a", "b"], site=["x", "y", "x", "y", "z", "x", "y", "z"]
-    )
+    images = with_metadata(index, [0] * 2 + [1] * 6, ["a", "b"], site=["x", "y", "x", "y", "z", "x", "y", "z"])
     result = metadata_coverage(image_index=images)
     assert result["normalized_entropy"]["site"]["a"] == 1.0
     assert result["normalized_entropy_dataset"]["site"] == {"a": round(log(2) / log(3), 4), "b": 1.0}

@@ -27,9 +27,7 @@ def test_metrics_stand_in_the_published_order():
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
 def test_each_function_takes_the_artifacts_that_the_table_names(metric):
     parameters = inspect.signature(metric.compute).parameters
-    expected = {key.rpartition("/")[2] for key in metric.inputs} | (
-        {"settings"} if metric.settings else set()
-    )
+    expected = {key.rpartition("/")[2] for key in metric.inputs} | ({"settings"} if metric.settings else set())
     assert set(parameters) == expected
     assert all(parameter.kind is parameter.KEYWORD_ONLY for parameter in parameters.values())
     assert set(metric.settings) <= set(Settings.model_fields)

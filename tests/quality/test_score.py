@@ -59,9 +59,7 @@ def test_structure_needs_all_four_metrics_and_the_others_share_its_weight(lost):
 
 
 def test_an_unfinished_phase_takes_its_axes_away_even_if_the_metrics_are_there():
-    assert [axis for axis, value in score(complete(), [1])["axes"].items() if value is not None] == [
-        "structural"
-    ]
+    assert [axis for axis, value in score(complete(), [1])["axes"].items() if value is not None] == ["structural"]
     result = score(complete(), [2])
     assert result["axes"] == {"structural": None, "difficulty": 6.0, "diversity": 5.0, "annotation": None}
     assert "phase 3" in result["incomplete"]["difficulty"]

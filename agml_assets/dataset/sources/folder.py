@@ -16,9 +16,7 @@ from agml_assets.registry.datasets import DatasetEntry
 
 logger = logging.getLogger(__name__)
 
-SUFFIXES = frozenset(
-    {".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
-)
+SUFFIXES = frozenset({".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 
 
 @dataclass(frozen=True)
@@ -83,20 +81,23 @@ class FolderSource:
         """All image files in order; what is not one is counted in a warning."""
         files: list[ImageFile] = []
         others, outside, nested = 0, [], []
-        for split, folder in self._split_folders:
-            for class_folder in _visible_folders(folder):
-                for path in sorted(class_folder.iterdir(), key=os.fsencode):
-                    if path.name.startswith("."):
-                        continue
-                    relative = path.relative_to(self._root).as_posix()
-                    if path.is_dir():
-                        nested.append(relative)
-                    elif path.suffix.lower() not in SUFFIXES:
-                        others += 1
-                    elif not path.resolve().is_relative_to(self._root):
-                        outside.append(relative)
-                    else:
-                        files.append(ImageFile(path, relative, class_folder.name, split))
+        class_folders = [(s, c) for s, folder in self._split_folders for c in _visible_folders(folder)]
+        visible = (
+            (split, folder.name, path)
+            for split, folder in class_folders
+            for path in sorted(folder.iterdir(), key=os.fsencode)
+            if not path.name.startswith(".")
+        )
+        for split, class_name, path in visible:
+            relative = path.relative_to(self._root).as_posix()
+            if path.is_dir():
+                nested.append(relative)
+            elif path.suffix.lower() not in SUFFIXES:
+                others += 1
+            elif not path.resolve().is_relative_to(self._root):
+                outside.append(relative)
+            else:
+                files.append(ImageFile(path, relative, class_name, split))
         if others:
             logger.warning("%s: %d files are no images and are left out.", self._where, others)
         if outside:
@@ -105,8 +106,7 @@ class FolderSource:
             logger.warning("%s: folders inside class folders are left out: %s", self._where, _some(nested))
         if not files:
             raise UserError(
-                f"{self._where}: {self._root} holds no images in class folders "
-                f"({', '.join(sorted(SUFFIXES))})."
+                f"{self._where}: {self._root} holds no images in class folders ({', '.join(sorted(SUFFIXES))})."
             )
         return files
 
@@ -134,20 +134,13 @@ class FolderSource:
 def list_fingerprint(root: Path) -> str:
     """Return a digest of the paths, sizes and modification times of all files below `root`."""
     digest = blake3()
-    if root.is_file():
-        root, names = root.parent, [root.name]
-        listing = [(root.as_posix(), [], names)]
-    else:
-        listing = sorted(os.walk(root))  # type: ignore[assignment]
-    for folder, _, names in listing:
-        for name in sorted(names, key=os.fsencode):
-            path = Path(folder, name)
-            try:
-                facts = path.stat()
-            except OSError:
-                continue
-            relative = os.fsencode(path.relative_to(root))
-            digest.update(relative + b"\0%d\0%d\n" % (facts.st_size, facts.st_mtime_ns))
+    files = [root] if root.is_file() else [Path(f, name) for f, _, names in os.walk(root) for name in names]
+    for path in sorted(files, key=os.fsencode):
+        try:
+            facts = path.stat()
+        except OSError:
+            continue  # a broken link is no image either
+        digest.update(os.fsencode(path.relative_to(root)) + b"\0%d\0%d\n" % (facts.st_size, facts.st_mtime_ns))
     return digest.hexdigest()[:32]
 
 

@@ -181,7 +181,10 @@ def find_roles(features: "Features", entry: DatasetEntry) -> Roles:
         metadata = [c for c in columns if c not in (image, label, *compound)]
     kept = [c for c in metadata if not require_decoding(features[c])]
     return Roles(
-        image, label, compound, {c: tuple(n) if (n := getattr(features[c], "names", None)) else None for c in kept}
+        image,
+        label,
+        compound,
+        {c: tuple(n) if (n := getattr(features[c], "names", None)) else None for c in kept},
     )
 
 

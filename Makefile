@@ -1,0 +1,46 @@
+# Every target creates .venv when it is missing and installs the tested set into it.
+PYTHON ?= python3
+BIN := .venv/bin
+TORCH := torch==2.13.0
+export DAGSTER_HOME ?= $(CURDIR)/.dagster
+
+.PHONY: install demo test test-all ui lint bench
+
+.venv/installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt $(TORCH)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+# agml asks for both OpenCV wheels; they overwrite one another, and only the headless one needs no libGL.
+	$(BIN)/pip uninstall --quiet --yes opencv-python
+	$(BIN)/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps -c constraints.txt opencv-python-headless
+	touch $@
+
+install: .venv/installed .dagster/dagster.yaml
+
+.dagster/dagster.yaml:
+	mkdir -p .dagster
+	ln -sf ../dagster.yaml $@
+
+# A scored report of a real run: 300 drawn leaves with planted faults; no network needed.
+demo: install
+	$(BIN)/python -m agml_assets.demo
+
+# The Dagster UI on http://127.0.0.1:3000
+ui: install
+	$(BIN)/dagster dev -w workspace.yaml
+
+test: install
+	$(BIN)/pytest -m "not slow"
+
+test-all: install
+	$(BIN)/pytest
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# Ratios against the obvious way.
+bench: install
+	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
