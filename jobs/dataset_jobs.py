@@ -1,5 +1,7 @@
 """The jobs of one dataset: everything, structure only, embeddings only; and what happens after a failure."""
 
+from typing import Any
+
 import dagster as dg
 
 from agml_assets.dataset.artifacts import ARTIFACTS as DATASET_ARTIFACTS
@@ -46,7 +48,7 @@ def report_after_later_success(context: dg.HookContext) -> None:
         rebuild_report(dataset)
 
 
-def build_jobs() -> list[dg.UnresolvedAssetJobDefinition]:
+def build_jobs() -> list[Any]:
     """Return the jobs that people launch for one dataset."""
     structure = [asset_key(a) for a in DATASET_ARTIFACTS]
     vectors = [asset_key(a) for a in EMBEDDINGS_ARTIFACTS]

@@ -30,7 +30,7 @@ class Embedders:
             self._current = None
 
 
-class EmbedderResource(dg.ConfigurableResourceFactory[Embedders]):
+class EmbedderResource(dg.ConfigurableResource[Embedders]):
     """Gives assets the frozen model; nothing is loaded before an image has to be encoded."""
 
     @contextmanager

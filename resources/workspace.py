@@ -15,7 +15,7 @@ from agml_assets.workspace import Workspace
 PARTITION_TAG = "dagster/partition"
 
 
-class WorkspaceResource(dg.ConfigurableResourceFactory[Workspace]):
+class WorkspaceResource(dg.ConfigurableResource[Workspace]):
     """Gives assets a plain `Workspace`; while a run works on a dataset, no other run does.
 
     Attributes:

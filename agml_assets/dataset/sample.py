@@ -21,7 +21,7 @@ CLASS_NAMES: tuple[str, ...] = CONDITIONS
 
 NUM_IMAGES = 300
 
-HIGHEST_UNPLANTED_COSINE = 0.97
+HIGHEST_UNPLANTED_COSINE = 0.80
 """No two readable images that are not planted copies of one another come closer than this in the embedding
 of the packaged backbone."""
 
@@ -197,13 +197,29 @@ def _formats() -> tuple[str, ...]:
 
 
 def _content(row: int, fault: Fault | None) -> bytes:
-    if fault is not None and fault.original is not None:
+    if fault is None:
+        return _original(row) if row in _originals() else _drawn(row, _given_class(row))
+    if fault.original is not None:
         return _copied(row, fault.original, fault.kind)
-    leaf, rng = _leaf(row, fault.true if fault else _given_class(row))
-    if fault is not None and fault.kind in _UNUSUAL:
-        return _UNUSUAL[fault.kind](leaf, rng)
-    content = _encoded(leaf.image, _formats()[row], rng)
-    return content[: int(len(content) * 0.6)] if fault is not None and fault.kind == "truncated" else content
+    if fault.kind in _UNUSUAL:
+        return _UNUSUAL[fault.kind](*_leaf(row, fault.true))
+    content = _drawn(row, fault.true)
+    return content[: int(len(content) * 0.6)] if fault.kind == "truncated" else content
+
+
+@cache
+def _originals() -> frozenset[int]:
+    return frozenset(fault.original for fault in manifest() if fault.original is not None)
+
+
+@cache  # the few files that are copied, so that none is drawn twice
+def _original(row: int) -> bytes:
+    return _drawn(row, _given_class(row))
+
+
+def _drawn(row: int, condition: str) -> bytes:
+    leaf, rng = _leaf(row, condition)
+    return _encoded(leaf.image, _formats()[row], rng)
 
 
 def _leaf(row: int, condition: str) -> tuple[Leaf, np.random.Generator]:
@@ -215,7 +231,7 @@ def _leaf(row: int, condition: str) -> tuple[Leaf, np.random.Generator]:
 
 
 def _copied(row: int, original: int, kind: str) -> bytes:
-    content = _content(original, None)
+    content = _original(original)
     if kind == "exact_copy" and _formats()[row] == _formats()[original]:
         return content
     rng = np.random.default_rng([_SEED, 3, row])
@@ -225,7 +241,8 @@ def _copied(row: int, original: int, kind: str) -> bytes:
         return _encoded(picture, _formats()[row], rng, lossless=True)
     if _formats()[row] == "JPEG":
         return _saved(picture, "JPEG", quality=int(rng.integers(90, 96)), subsampling=0)
-    return _encoded(ImageEnhance.Brightness(picture).enhance(rng.uniform(1.02, 1.05)), _formats()[row], rng)
+    brighter = ImageEnhance.Brightness(picture).enhance(rng.uniform(1.02, 1.05))
+    return _encoded(brighter, _formats()[row], rng, lossless=True)
 
 
 def _encoded(picture: Image.Image, name: str, rng: np.random.Generator, lossless: bool = False) -> bytes:

@@ -1,1 +1,1 @@
-"""What can be benchmarked: datasets, as entries of a YAML file, checked when they are read."""
+"""What can be benchmarked: registries in YAML, checked when they are read. Nothing here opens a dataset."""

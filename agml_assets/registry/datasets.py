@@ -234,7 +234,7 @@ def default_key(name: str) -> str:
     key = collection + name.rstrip("/").rpartition("/")[2]
     if _KEY.fullmatch(key):
         return key
-    plain = unicodedata.normalize("NFKD", key).encode("ascii", "ignore").decode()
+    plain = "".join(c for c in unicodedata.normalize("NFKD", key) if not unicodedata.combining(c))
     key = re.sub(r"[^A-Za-z0-9_-]+", "-", plain).strip("-_")[:100]
     return key or f"dataset-{blake3(name.encode()).hexdigest()[:8]}"
 

@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from agml_assets.dataset import sample
+from agml_assets.dataset import leaves, sample
 from agml_assets.dataset.sources.base import Example, SourceInfo
 from agml_assets.store import file_digest
 
 
 def sample_fingerprint() -> str:
     """Return the identity of the drawing code, which is all that the sample depends on."""
-    return file_digest(Path(sample.__file__))[:32]
+    return "".join(file_digest(Path(module.__file__))[:16] for module in (leaves, sample))
 
 
 class SampleSource:
