@@ -1,20 +1,18 @@
 """The `agml-assets` command: each subcommand is a thin call of a job or a function."""
 
 import argparse
-import logging
 import os
 import sys
 from collections.abc import Sequence
 
 from agml_assets.errors import UserError
+from agml_assets.progress import show_log
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status: 0 done, 1 failed, 2 wrong usage."""
     options = _parser().parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    for noisy in ("httpx", "huggingface_hub", "filelock", "datasets", "numba", "alembic"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    show_log()
     try:
         return int(options.call(options))
     except UserError as error:

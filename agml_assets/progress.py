@@ -43,6 +43,13 @@ class Progress:
             self._log(describe_progress(self._what, done, total, done - self._first, now - self._started))
 
 
+def show_log() -> None:
+    """Show the project's own log on standard error, as plain lines; other libraries' only from warnings on."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    for package in ("agml_assets", "resources", "jobs"):
+        logging.getLogger(package).setLevel(logging.INFO)
+
+
 def describe_progress(what: str, done: int, total: int, done_now: int, seconds: float) -> str:
     """Return one line with done, total, rate and time left; what was done before is not in the rate."""
     line = f"{what}: {done} of {total} ({done / max(total, 1):.0%})"

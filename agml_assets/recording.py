@@ -6,6 +6,7 @@ come from one place, the `Artifact`.
 
 import base64
 import io
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ from agml_assets.lineage import Artifact
 from agml_assets.progress import Progress
 from agml_assets.store import Sidecar
 from agml_assets.workspace import DatasetWorkspace, Making, Workspace, making
+
+logger = logging.getLogger(__name__)
 
 OWNERS = ["team:agml"]
 _PREVIEW_BYTES = 45_000  # 60 kB once in base64
@@ -124,7 +127,12 @@ class Step:
 
     def progress(self, what: str) -> Progress:
         """Return a progress reporter that writes to the run's log."""
-        return Progress(what, self.context.log.info)
+        return Progress(what, self._say)
+
+    def _say(self, line: str) -> None:
+        # Dagster's log for its UI, the module's for the command line, which shows plain lines.
+        self.context.log.info(line)
+        logger.info(line)
 
     def done(
         self, value: Any, metadata: Mapping[str, Any], *, info: Mapping[str, Any] | None = None, **extra: Any

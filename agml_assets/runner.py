@@ -132,7 +132,7 @@ def _execute(workspace: Workspace, bench: DatasetWorkspace, todo: Sequence[Artif
             instance=instance,
             asset_selection=[asset_key(a) for a in todo],
             raise_on_error=False,
-            run_config={"loggers": {"console": {"config": {"log_level": "WARNING"}}}},
+            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
         )
     if not done.success:
         raise UserError(_describe_failures(done, bench))
@@ -143,8 +143,10 @@ def _describe_failures(done: "dg.ExecuteInProcessResult", bench: DatasetWorkspac
     for event in done.all_events:
         if event.is_step_failure:
             data = event.step_failure_data
-            error = data.user_failure_data.description if data.user_failure_data else None
-            reasons.append(f"{event.step_key}: {error or (data.error.message if data.error else 'failed')}")
+            told = data.user_failure_data.description if data.user_failure_data else None
+            if not told and data.error:
+                logger.error("%s", data.error.to_string())  # no user's mistake: show where it happened
+            reasons.append(f"{event.step_key}: {told or (data.error.message if data.error else 'failed')}")
     if not reasons:
         reasons = [e.message or "failed" for e in done.all_events if e.is_failure][:1]
     report = bench.store.path(bench.key, RESULT.file)

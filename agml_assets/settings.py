@@ -18,6 +18,8 @@ from upath import UPath
 from agml_assets.errors import UserError, did_you_mean
 
 _VARIABLE = re.compile(r"\$(?:\{([^}]*)\}|(\w+))", re.ASCII)
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel = 2  # a value is shown to be recognised; nested ones can be huge
 _LOCAL = ("~", "$", "/", ".")  # how a model name starts that is a local path
 
 
@@ -198,7 +200,7 @@ def _validate(values: Mapping[Any, Any], both_ratios: bool = True) -> tuple[Sett
         for issue in error.errors():
             message = issue["msg"].removeprefix("Value error, ")
             if issue["loc"]:
-                problems.append(f"{issue['loc'][0]!r}: {message} (got {reprlib.repr(issue['input'])})")
+                problems.append(f"{issue['loc'][0]!r}: {message} (got {_SHORT.repr(issue['input'])})")
             elif both_ratios:
                 problems.append(message)
     return None, problems

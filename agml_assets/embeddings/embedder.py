@@ -4,11 +4,12 @@ The model loads when the first batch needs it and is freed by `close`. Caching i
 """
 
 import gc
+import io
 import json
 import logging
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -182,7 +183,8 @@ class _EfficientNetLite0:
         import torch
         from efficientnet_lite_pytorch import EfficientNet
 
-        model = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=str(self._weights))
+        with redirect_stdout(io.StringIO()):  # it prints that it has loaded
+            model = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=str(self._weights))
         self._model = model.eval().to(device, dtype, memory_format=torch.channels_last)
 
     def prepare_pixels(self, batch: UInt8[np.ndarray, "n 256 256 3"]) -> Float[np.ndarray, "n 3 224 224"]:

@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import re
-import reprlib
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -62,7 +61,7 @@ class DatasetEntry(BaseModel):
     name: str = Field(min_length=1)
     key: str = ""
     source: Literal["hf", "agml", "folder", "sample"] = "hf"
-    path: Path | None = None
+    path: Path | None = Field(None, strict=False)
     revision: str | None = None
     hf_config_name: str | None = None
     label_col: str | None = None
@@ -100,13 +99,11 @@ class DatasetEntry(BaseModel):
             )
         return value
 
-    @field_validator("path", mode="before")
+    @field_validator("path")
     @classmethod
-    def _path_is_absolute(cls, value: Any) -> Any:
-        if not isinstance(value, str | Path):
-            raise ValueError(f"{reprlib.repr(value)} is no path")
+    def _path_is_absolute(cls, value: Path | None) -> Path | None:
         try:
-            return expand_path(str(value)).absolute()
+            return expand_path(str(value)).absolute() if value else None
         except UserError as error:
             raise ValueError(error.message) from None
 
@@ -137,9 +134,11 @@ class DatasetEntry(BaseModel):
             raise ValueError("each column must be named, and only once")
         return value
 
-    @field_validator("settings")
+    @field_validator("settings", mode="before")
     @classmethod
-    def _settings_are_known(cls, value: dict[str, Any]) -> dict[str, Any]:
+    def _settings_are_known(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise ValueError("must be a mapping of settings, such as {embed_model: efficientnet_lite0}")
         problems = setting_problems(value)
         if _OF_THE_RUN in value:
             problems.append(f"{_OF_THE_RUN!r} is set for all datasets, not for one")
@@ -348,10 +347,15 @@ def _read_entry(
 ) -> DatasetEntry | None:
     name = item.get("name") if isinstance(item, dict) else None
     if not isinstance(name, str) or not name.strip():
-        what = f"{reprlib.repr(name)} is no name; put it in quotes" if name not in (None, "") else "has no `name`"
-        problems.append(
-            f"entry {position}: {what if isinstance(item, dict) else 'must be a mapping with a `name`'}"
-        )
+        if not isinstance(item, dict):
+            what = "must be a mapping with a `name`"
+        else:
+            what = (
+                "has no `name`"
+                if name is None or isinstance(name, str)
+                else "`name` must be text; put it in quotes"
+            )
+        problems.append(f"entry {position}: {what}")
         return None
     where, known = f"entry {position} ({name!r})", DatasetEntry.model_fields
     problems += [f"{where}: {unknown_key(key, known)}" for key in item if key not in known and key not in _IGNORED]

@@ -286,7 +286,7 @@ def test_problems_of_a_file_are_reported_together():
     ):
         assert part in message
     # The bad default is said once, not for every entry.
-    assert message.count("phases") == 1
+    assert message.count("`phases`") == 1
 
 
 @pytest.mark.parametrize("key", ["config", "zzz", "5", "on"])
@@ -518,7 +518,6 @@ def test_an_unregistered_dataset_never_takes_the_key_of_a_registered_one(registr
         "",
         " ",
         "./absent",
-        "/",
         "a/b/c",
         "iNatAg/",
         "https://huggingface.co/datasets/o/x",
@@ -527,8 +526,6 @@ def test_an_unregistered_dataset_never_takes_the_key_of_a_registered_one(registr
     ],
 )
 def test_anything_else_is_refused_with_known_names(text, registry):
-    if text == "/":
-        pytest.skip("the root folder exists")
     message = refusal(resolve_dataset, text, registry)
     assert "neither registered" in message and "small" in message
 

@@ -1,12 +1,12 @@
 """Hugging Face datasets: from the hub, or local as saved datasets, Parquet files or image folders.
 
-Columns get their roles here. Images are handed on as they are stored; nothing remote is executed.
+Images are handed on as they are stored, and nothing remote is executed. What columns mean is in `columns`.
 """
 
 import logging
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,38 +15,21 @@ from typing import TYPE_CHECKING, Any
 from blake3 import blake3
 
 from agml_assets.dataset.sources.base import SPLIT_NAMES, Example, SourceInfo
+from agml_assets.dataset.sources.columns import compound_labels, declared_labels, find_roles, plain_labels
 from agml_assets.dataset.sources.folder import list_fingerprint
-from agml_assets.errors import UserError, did_you_mean
+from agml_assets.errors import UserError
 from agml_assets.registry.datasets import DatasetEntry
 
 if TYPE_CHECKING:
-    from datasets import Dataset, Features
+    from datasets import Dataset
 
 logger = logging.getLogger(__name__)
 
-_COMPOUND_SEPARATOR = ", "  # as in AgML's published compound labels
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 # Where the library unpacks what it downloads; the rest of such a path is the path inside the dataset.
 _CACHE_FOLDER = re.compile(r".*/(?:snapshots/[0-9a-f]{40}|downloads/extracted/[0-9a-f]{64})/")
 _ORDER = {"train": 0, "val": 1, "test": 2}
 _BATCH = 16  # rows in memory at once; encoded photographs have up to some 20 MB
-
-
-@dataclass(frozen=True)
-class Roles:
-    """Which column is what.
-
-    Attributes:
-        image: Image column.
-        label: Label column; None with a compound label.
-        compound: Columns whose joined values are the label.
-        metadata: Columns that describe the image -> names of their values, where declared.
-    """
-
-    image: str
-    label: str | None
-    compound: tuple[str, ...]
-    metadata: Mapping[str, tuple[str, ...] | None]
 
 
 @dataclass(frozen=True)
@@ -157,9 +140,9 @@ class HuggingFaceSource:
                     logger.warning("%s: split %s has no labels; its images are left out.", self._where, name)
                 elif dataset.features.get(column) != first.features[column]:
                     raise UserError(
-                        f"{self._where}: column {column!r} is {dataset.features.get(column)} in split {name!r} and "
-                        f"{first.features[column]} in {first_name!r}. Make them the same, or read one split with "
-                        "`native_splits: train`."
+                        f"{self._where}: column {column!r} is {first.features[column]} in split {first_name!r} "
+                        f"and {dataset.features.get(column)} in {name!r}. Make them the same, or read one split "
+                        "with `native_splits: train`."
                     )
 
     @cached_property
@@ -186,151 +169,6 @@ class HuggingFaceSource:
         return plain_labels(values, self._where, roles.label) if names is None else (
             tuple(names), declared_labels(values, names, self._where, roles.label)
         )  # fmt: skip
-
-
-def find_roles(features: "Features", entry: DatasetEntry) -> Roles:
-    """Find image, label and metadata columns by the type of their feature, in declaration order.
-
-    Args:
-        features: Of the dataset.
-        entry: Its columns override what would be found; a label column may then hold text, integers or
-            booleans, an image column bytes or paths.
-
-    Raises:
-        UserError: A column named by the entry is absent or of the wrong type, or none can be found.
-    """
-    from datasets import ClassLabel, Image
-
-    where, columns = f"Dataset {entry.key!r}", list(features)
-
-    def require(column: str, key: str) -> str:
-        if column not in features:
-            raise UserError(
-                f"{where}: {key} names {column!r}, which is no column.{did_you_mean(column, columns)} "
-                f"The columns are {_describe(features)}."
-            )
-        return column
-
-    image = next((c for c in columns if isinstance(features[c], Image)), None)
-    if entry.image_col:
-        image = require(entry.image_col, "image_col")
-    if image is None or not _holds_images(features[image]):
-        what = f"column {image!r} holds no images" if image else "there is no Image column"
-        raise UserError(f"{where}: {what}. The columns are {_describe(features)}. Set image_col.")
-
-    compound = tuple(require(c, "compound_label_cols") for c in entry.compound_label_cols)
-    label = None
-    if not compound:
-        label = next((c for c in columns if isinstance(features[c], ClassLabel)), None)
-        if entry.label_col:
-            label = require(entry.label_col, "label_col")
-        if label is None:
-            raise UserError(
-                f"{where}: there is no ClassLabel column. The columns are {_describe(features)}. Set label_col "
-                "to the column that holds the class; text and integers are fine."
-            )
-    for column in (label, *compound):
-        if column == image or (column is not None and not hasattr(features[column], "dtype")):
-            raise UserError(
-                f"{where}: column {column!r} ({_type(features[column])}) cannot be a label; it must hold one class "
-                f"an image, as text, integer or ClassLabel. The columns are {_describe(features)}."
-            )
-
-    if entry.metadata_cols is not None:
-        metadata = [require(c, "metadata_cols") for c in entry.metadata_cols]
-        if media := [c for c in metadata if not _describes(features[c])]:
-            raise UserError(f"{where}: metadata_cols names {', '.join(media)}, which hold files, not descriptions.")
-    else:
-        rest = [c for c in columns if c not in (image, label, *compound)]
-        metadata = [c for c in rest if _describes(features[c])]
-        if len(metadata) < len(rest):
-            logger.info("%s: columns of files are not read: %s.", where, ", ".join(set(rest) - set(metadata)))
-    names = {c: getattr(features[c], "names", None) for c in metadata}
-    return Roles(image, label, compound, {c: tuple(n) if n else None for c, n in names.items()})
-
-
-def compound_labels(
-    columns: Sequence[Sequence[str | None]], where: str
-) -> tuple[tuple[str, ...], list[int | None]]:
-    """Join the values of several columns into one label, as AgML does: `"tomato, blight"`.
-
-    Args:
-        columns: For each column, its value in every row; None where it is missing.
-        where: The dataset, for messages.
-
-    Returns:
-        The sorted class names, and the label of every row, None where a component is missing.
-
-    Raises:
-        UserError: Two different combinations would get the same name, or no row has a label.
-    """
-    rows = list(zip(*columns, strict=True))
-    names: dict[str, tuple[str | None, ...]] = {}
-    for combination in sorted({row for row in rows if None not in row}, key=str):
-        name = _COMPOUND_SEPARATOR.join(str(part) for part in combination)
-        other = names.setdefault(name, combination)
-        if other != combination:
-            raise UserError(
-                f"{where}: the label columns {other} and {combination} would both be called {name!r}. "
-                "Rename one of the values."
-            )
-    if not names:
-        raise UserError(f"{where}: no row has a value in every one of compound_label_cols.")
-    ordered = sorted(names)
-    index = {names[name]: label for label, name in enumerate(ordered)}
-    return tuple(ordered), [index.get(row) for row in rows]
-
-
-def declared_labels(
-    values: Sequence[int | None], names: Sequence[str], where: str, column: str
-) -> list[int | None]:
-    """Return the labels of a column that declares its classes; None and negative numbers are no label.
-
-    Raises:
-        UserError: A number has no name.
-    """
-    highest = max((value for value in values if value is not None), default=-1)
-    if highest >= len(names):
-        raise UserError(
-            f"{where}: {column!r} holds class {highest}, in row {values.index(highest)}, but declares only the "
-            f"{len(names)} classes 0 to {len(names) - 1}. Correct the column or its names."
-        )
-    return [value if value is not None and value >= 0 else None for value in values]
-
-
-def plain_labels(values: Sequence[Any], where: str, column: str) -> tuple[tuple[str, ...], list[int | None]]:
-    """Map text, integer or boolean labels to classes; None, NaN, empty text and negative numbers are no label.
-
-    Returns:
-        The class names (integers in numeric order), and the label of every row or None.
-
-    Raises:
-        UserError: A value is no class, text and numbers are mixed, or no row has a label.
-    """
-    cleaned = [_clean_label(value, where, column) for value in values]
-    present = {value for value in cleaned if value is not None}
-    if not present:
-        raise UserError(f"{where}: no row of {column!r} has a label.")
-    if len({type(value) for value in present}) > 1:
-        raise UserError(f"{where}: {column!r} mixes text and numbers.")
-    ordered = sorted(present)
-    index = {value: label for label, value in enumerate(ordered)}
-    return tuple(str(value) for value in ordered), [None if v is None else index[v] for v in cleaned]
-
-
-def _clean_label(value: Any, where: str, column: str) -> int | str | None:
-    if value is None or (isinstance(value, float) and math.isnan(value)) or value == "":
-        return None
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return str(value)
-    # Integers with gaps become floats in many tools.
-    if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
-        return int(value) if value >= 0 else None
-    raise UserError(
-        f"{where}: {column!r} holds {value!r}, which is no class. Labels are text, integers or booleans."
-    )
 
 
 def _load(entry: DatasetEntry) -> _Loaded:
@@ -402,8 +240,8 @@ def _cannot_load(entry: DatasetEntry, error: Exception) -> UserError:
         )
     return UserError(
         f"Dataset {entry.key!r}: {entry.name!r} cannot be loaded: {_first_line(error)}\n"
-        "Check name, revision and hf_config_name, and that you may access it. Without network, fetch it beforehand "
-        "with `agml-assets prefetch` (into $HF_HOME), or give the `path` of a local copy."
+        "Check name, revision and hf_config_name, and that you may access it. Without network (or with "
+        "HF_HUB_OFFLINE=1), load it once beforehand into $HF_HOME, or give the `path` of a local copy."
     )
 
 
@@ -470,33 +308,6 @@ def _inside(path: str, root: Path | None) -> str:
         return Path(path).relative_to(root).as_posix()
     shortened = _CACHE_FOLDER.sub("", Path(path).as_posix())
     return Path(path).name if Path(shortened).is_absolute() else shortened
-
-
-def _holds_images(feature: Any) -> bool:
-    from datasets import Image
-
-    if isinstance(feature, dict):
-        return "bytes" in feature or "path" in feature
-    stored = ("string", "large_string", "binary", "large_binary")
-    return isinstance(feature, Image) or getattr(feature, "dtype", None) in stored
-
-
-def _describes(feature: Any) -> bool:
-    """Tell whether the values of a feature say something about an image, rather than being a file."""
-    from datasets.features.features import require_decoding
-
-    if require_decoding(feature, ignore_decode_attribute=True):
-        return False
-    return getattr(feature, "dtype", None) not in ("binary", "large_binary")
-
-
-def _describe(features: "Features") -> str:
-    return ", ".join(f"{name} ({_type(feature)})" for name, feature in features.items())
-
-
-def _type(feature: Any) -> str:
-    kind = type(feature).__name__
-    return str(feature.dtype) if kind == "Value" else kind
 
 
 def _first_line(error: Exception) -> str:
