@@ -232,7 +232,7 @@ def _find_by_ivf(embeddings: Float32[np.ndarray, "n d"], threshold: float, max_p
             "Set faiss_ivf_threshold to null for an exact search."
         )
     limits, distances, others = index.range_search(vectors, threshold)
-    rows = np.repeat(np.arange(n), np.diff(limits.astype(np.int64)))
+    rows = np.repeat(np.arange(n), limits[1:].astype(np.int64) - limits[:-1].astype(np.int64))
     pairs = np.stack([np.minimum(rows, others), np.maximum(rows, others)], axis=1)
     keys, first = np.unique(pairs[:, 0] * n + pairs[:, 1], return_index=True)
     keep = first[keys // n != keys % n]

@@ -49,7 +49,7 @@ def test_examples_carry_paths_and_start_anywhere(tmp_path):
 
 
 def test_all_image_suffixes_count_in_any_case(tmp_path):
-    names = "1.jpg 2.JPEG 3.Png 4.bmp 5.gif 6.tif 7.TIFF 8.webp".split()
+    names = ["1.jpg", "2.JPEG", "3.Png", "4.bmp", "5.gif", "6.tif", "7.TIFF", "8.webp"]
     put(tmp_path, *(f"a/{name}" for name in names))
     assert [file for file, *_ in listed(tmp_path)] == [f"a/{name}" for name in names]
 
@@ -72,7 +72,13 @@ def test_an_empty_folder_stays_a_class(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("train", "val", "test"), [("train", "val", "test"), ("Training", "valid", "testing"), ("train", "dev", "test")]
+    ("train", "val", "test"),
+    [
+        ("train", "val", "test"),
+        ("Training", "valid", "testing"),
+        ("TRAIN", "validation", "Test"),
+        ("train", "dev", "test"),
+    ],
 )
 def test_split_folders_become_native_splits_and_share_their_classes(tmp_path, train, val, test):
     put(tmp_path, f"{test}/b/1.png", f"{train}/a/2.png", f"{val}/c/3.png")
@@ -123,7 +129,7 @@ def test_folders_inside_class_folders_are_refused(tmp_path):
 
 def test_splits_beside_other_folders_are_refused(tmp_path):
     put(tmp_path, "train/a/1.png", "other/b/2.png")
-    with pytest.raises(UserError, match="'train/a'"):
+    with pytest.raises(UserError, match=r"'other/b' holds images, but .* not supported"):
         source(tmp_path).info()
 
 
@@ -142,7 +148,7 @@ def test_class_folders_without_any_image_are_refused(tmp_path):
 
 
 def test_a_missing_folder_is_named(tmp_path):
-    with pytest.raises(UserError, match="no folder .*nowhere"):
+    with pytest.raises(UserError, match=r"no folder .*nowhere"):
         source(tmp_path / "nowhere")
 
 

@@ -58,6 +58,7 @@ class HuggingFaceSource:
     def __init__(self, entry: DatasetEntry) -> None:
         self._entry = entry
         self._where = f"Dataset {entry.key!r}"
+        self._folder = entry.path.parent if entry.path and entry.path.is_file() else entry.path
         self._loaded = _load(entry)
         self._splits = self._select_splits()
         self._roles = find_roles(self._splits[0][1].features, entry)
@@ -109,7 +110,7 @@ class HuggingFaceSource:
             columns = dataset.select_columns([roles.image, *roles.metadata]).with_format("arrow")
             for table in columns.select(range(first, len(dataset))).iter(batch_size=_BATCH):
                 for values in table.to_pylist():
-                    image, file = _encoded(values[roles.image], self._entry.path)
+                    image, file = _encoded(values[roles.image], self._folder)
                     metadata = {column: values[column] for column in roles.metadata}
                     yield Example(row, image, file, self._labels[row], self._native_splits[row], metadata)
                     row += 1

@@ -3,14 +3,19 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+import PIL
+from blake3 import blake3
+
 from agml_assets.dataset import leaves, sample
 from agml_assets.dataset.sources.base import Example, SourceInfo
 from agml_assets.store import file_digest
 
 
 def sample_fingerprint() -> str:
-    """Return the identity of the drawing code, which is all that the sample depends on."""
-    return "".join(file_digest(Path(module.__file__))[:16] for module in (leaves, sample))
+    """Return the identity of the drawing code and its libraries, which is all that the sample depends on."""
+    code = [file_digest(Path(str(module.__file__))) for module in (leaves, sample)]
+    return blake3("\n".join([*code, PIL.__version__, np.__version__]).encode()).hexdigest()[:32]
 
 
 class SampleSource:

@@ -1,0 +1,157 @@
+"""Neighbours and pairs agree with scikit-learn and brute force, whatever the block size."""
+
+import numpy as np
+import pytest
+
+from agml_assets.embeddings import neighbors as module
+from agml_assets.embeddings.neighbors import components, find_neighbors, from_arrays, to_arrays
+from agml_assets.errors import UserError
+
+
+def unit(vectors):
+    vectors = np.asarray(vectors, dtype=np.float64)
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+def brute_pairs(vectors, threshold):
+    exact = vectors.astype(np.float64)
+    exact /= np.linalg.norm(exact, axis=1, keepdims=True)
+    i, j = np.nonzero(np.triu(exact @ exact.T >= threshold - 1e-9, 1))
+    return np.stack([i, j], axis=1)
+
+
+def with_planted_pairs(rng, n=400, d=48, planted=120):
+    """Vectors with partners whose cosine lies around the threshold of 0.98, and with some exact copies."""
+    base = unit(rng.normal(size=(n, d)))
+    noise = rng.normal(size=(planted, d))
+    noise -= (noise * base[:planted]).sum(1, keepdims=True) * base[:planted]
+    noise = unit(noise)
+    cosine = rng.uniform(0.975, 0.985, size=(planted, 1))
+    near = unit(cosine * base[:planted] + np.sqrt(1 - cosine**2) * noise)
+    return np.concatenate([base, near, base[5:15], base[5:10]])
+
+
+@pytest.fixture(scope="module")
+def digits():
+    from sklearn.datasets import load_digits
+
+    return unit(load_digits().data)
+
+
+def test_nearest_and_their_cosines_are_those_of_scikit_learn(digits):
+    from sklearn.neighbors import NearestNeighbors
+
+    found = find_neighbors(digits, threshold=0.98, max_pairs=10_000)
+    reference = NearestNeighbors(n_neighbors=50, metric="cosine", algorithm="brute").fit(digits.astype(np.float64))
+    distances, ids = reference.kneighbors()
+    np.testing.assert_allclose(found.cosines, 1 - distances, atol=1e-6)
+    # Neighbours at the same distance to within float32 may change places.
+    clear = np.abs(np.diff(distances, axis=1)).min(axis=1) > 1e-6
+    assert clear.sum() > 1000
+    np.testing.assert_array_equal(found.ids[clear][:, :49], ids[clear][:, :49])
+
+
+@pytest.mark.parametrize("threshold", [0.9, 0.95, 0.98])
+def test_pairs_of_digits_are_those_of_brute_force(digits, threshold):
+    found = find_neighbors(digits, threshold=threshold, max_pairs=10**7)
+    np.testing.assert_array_equal(found.pair_rows, brute_pairs(digits, threshold))
+    assert found.n_pairs == len(found.pair_rows)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_pairs_close_to_the_threshold_are_decided_exactly(seed):
+    vectors = with_planted_pairs(np.random.default_rng(seed))
+    found = find_neighbors(vectors, threshold=0.98, max_pairs=10**6)
+    np.testing.assert_array_equal(found.pair_rows, brute_pairs(vectors, 0.98))
+
+
+def test_every_copy_is_found_and_no_image_is_its_own_neighbour():
+    vectors = with_planted_pairs(np.random.default_rng(7))
+    found = find_neighbors(vectors, threshold=1.0, max_pairs=10**6)
+    copies = {(5 + k, 520 + k) for k in range(10)} | {(5 + k, 530 + k) for k in range(5)}
+    copies |= {(520 + k, 530 + k) for k in range(5)}
+    assert {tuple(pair) for pair in found.pair_rows.tolist()} == copies
+    assert not (found.ids == np.arange(len(vectors))[:, None]).any()
+
+
+def test_the_block_size_changes_no_pair_and_no_group(monkeypatch):
+    vectors = with_planted_pairs(np.random.default_rng(3))
+    whole = find_neighbors(vectors, threshold=0.98, max_pairs=10**6)
+    monkeypatch.setattr(module, "_BLOCK_CELLS", 7 * len(vectors))
+    blocks = find_neighbors(vectors, threshold=0.98, max_pairs=10**6)
+    np.testing.assert_array_equal(whole.pair_rows, blocks.pair_rows)
+    np.testing.assert_array_equal(whole.near_group, blocks.near_group)
+    np.testing.assert_allclose(whole.cosines, blocks.cosines, atol=1e-6)
+
+
+def test_border_pairs_are_decided_alike_one_by_one_and_as_a_block(monkeypatch):
+    vectors = with_planted_pairs(np.random.default_rng(5))
+    one_by_one = find_neighbors(vectors, threshold=0.98, max_pairs=10**6)
+    monkeypatch.setattr(module, "_GATHER_LIMIT", 0)
+    as_block = find_neighbors(vectors, threshold=0.98, max_pairs=10**6)
+    np.testing.assert_array_equal(one_by_one.pair_rows, as_block.pair_rows)
+
+
+def test_groups_are_the_connected_components_of_all_pairs():
+    import scipy.sparse as sparse
+    from scipy.sparse.csgraph import connected_components
+
+    vectors = with_planted_pairs(np.random.default_rng(11))
+    found = find_neighbors(vectors, threshold=0.98, max_pairs=0)
+    pairs = brute_pairs(vectors, 0.98)
+    n = len(vectors)
+    _, label = connected_components(
+        sparse.coo_matrix((np.ones(len(pairs)), pairs.T), shape=(n, n)), directed=False
+    )
+    smallest = {component: np.flatnonzero(label == component)[0] for component in set(label.tolist())}
+    np.testing.assert_array_equal(found.near_group, [smallest[component] for component in label])
+
+
+@pytest.mark.parametrize("n", [3000, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_identical_images_are_all_counted_and_grouped_and_only_max_pairs_stored(n):
+    vectors = np.tile(unit(np.random.default_rng(0).normal(size=(1, 16))), (n, 1))
+    found = find_neighbors(vectors, threshold=0.98, max_pairs=1000)
+    assert found.n_pairs == n * (n - 1) // 2
+    assert (found.near_group == 0).all()
+    np.testing.assert_array_equal(found.pair_rows, [(0, j) for j in range(1, 1001)])
+    np.testing.assert_array_equal(found.ids[100, :3], [0, 1, 2])
+    assert found.ids.shape == (n, 50)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_a_few_images_have_as_many_neighbours_as_there_are_others(n):
+    found = find_neighbors(unit(np.eye(4)[:n]), threshold=0.98, max_pairs=10)
+    assert found.ids.shape == found.cosines.shape == (n, n - 1)
+    assert found.n_pairs == 0
+
+
+def test_rows_that_are_no_unit_vectors_are_named():
+    vectors = unit(np.random.default_rng(0).normal(size=(20, 8)))
+    vectors[4] = np.nan
+    vectors[9] *= 2
+    with pytest.raises(UserError, match="rows 4, 9"):
+        find_neighbors(vectors, threshold=0.98, max_pairs=10)
+
+
+def test_an_approximate_index_is_used_only_when_asked_for(digits):
+    exact = find_neighbors(digits, threshold=0.98, max_pairs=10**6)
+    approximate = find_neighbors(digits, threshold=0.98, max_pairs=10**6, ivf_threshold=1000)
+    assert (exact.index_type, approximate.index_type) == ("exact", "IndexIVFFlat")
+    assert not (approximate.ids == np.arange(len(digits))[:, None]).any()
+    pairs = {tuple(pair) for pair in exact.pair_rows.tolist()}
+    found = {tuple(pair) for pair in approximate.pair_rows.tolist()}
+    assert len(found & pairs) > 0.9 * len(pairs)
+    assert find_neighbors(digits, threshold=0.98, max_pairs=1, ivf_threshold=5000).index_type == "exact"
+
+
+def test_neighbours_survive_being_stored(digits, tmp_path):
+    found = find_neighbors(digits[:100], threshold=0.95, max_pairs=50)
+    np.savez(tmp_path / "n.npz", **to_arrays(found))
+    with np.load(tmp_path / "n.npz", allow_pickle=False) as arrays:
+        loaded = from_arrays(dict(arrays))
+    np.testing.assert_array_equal(found.pair_rows, loaded.pair_rows)
+    assert (loaded.n_pairs, loaded.threshold, loaded.index_type) == (found.n_pairs, 0.95, "exact")
+
+
+def test_components_of_no_edges_are_the_rows_themselves():
+    np.testing.assert_array_equal(components(3, np.empty(0, int), np.empty(0, int)), [0, 1, 2])
