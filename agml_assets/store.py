@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ class Sidecar:
         info: Facts for the report (resolved revision, fallbacks, device ...), JSON values.
         finished_at: UTC time, ISO 8601.
         duration_s: Seconds that it took.
+        removed: Whether the file was removed on purpose; the sidecar goes on vouching for what was made from it.
     """
 
     artifact: str
@@ -55,6 +56,7 @@ class Sidecar:
     info: Mapping[str, Any] = field(default_factory=dict)
     finished_at: str = ""
     duration_s: float = 0.0
+    removed: bool = False
 
 
 class ArtifactStore:
@@ -103,12 +105,10 @@ class ArtifactStore:
         try:
             values = json.loads(_beside(path, ".meta.json").read_text())
             sidecar = Sidecar(**values)
-            size = path.stat().st_size
-        except (FileNotFoundError, NotADirectoryError):
+            complete = sidecar.removed or path.stat().st_size == sidecar.bytes
+        except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):
             return None
-        except (ValueError, TypeError):
-            return None
-        return sidecar if size == sidecar.bytes else None
+        return sidecar if complete else None
 
     def write(self, dataset: str, file: str, value: Any, sidecar: Mapping[str, Any]) -> Sidecar:
         """Write `value` in the format of the file's suffix, atomically, then its sidecar.
@@ -160,8 +160,12 @@ class ArtifactStore:
             return dict(arrays)
 
     def remove(self, dataset: str, file: str) -> None:
-        """Remove an artifact's file; its sidecar stays and goes on vouching for what was made from it."""
-        self.path(dataset, file).unlink(missing_ok=True)
+        """Remove an artifact's file to save space; its sidecar stays, and says so."""
+        sidecar = self.sidecar(dataset, file)
+        if sidecar is not None and not sidecar.removed:
+            path = self.path(dataset, file)
+            self.write_text(_beside(path, ".meta.json"), dump_json(asdict(replace(sidecar, removed=True))))
+            path.unlink(missing_ok=True)
 
     def write_text(self, path: UPath, text: str) -> None:
         """Write a small text file atomically."""

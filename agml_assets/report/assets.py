@@ -9,7 +9,7 @@ from agml_assets.embeddings.artifacts import UMAP_3D, UMAP_PROJECTION
 from agml_assets.quality.artifacts import METRIC_ARTIFACTS, SCORE
 from agml_assets.recording import asset_key, asset_spec, named_failures, table
 from agml_assets.report.artifacts import CONFIG_USED, RESULT
-from agml_assets.report.result import build_config_used, build_result, left_out, today
+from agml_assets.report.result import build_config_used, build_result, drop_pixels, left_out, today
 from agml_assets.workspace import Making, Workspace
 
 
@@ -67,5 +67,7 @@ def build_assets(datasets: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinit
                     metadata=metadata,
                     data_version=dg.DataVersion(sidecar.digest),
                 )
+            if drop_pixels(dataset):
+                context.log.info("Removed the pixels, as keep_pixels is false and nothing waits for them.")
 
     return [write_report]

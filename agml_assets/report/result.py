@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from agml_assets.dataset.artifacts import IMAGE_INDEX, SPLITS
+from agml_assets.dataset.artifacts import IMAGE_INDEX, PIXELS, SPLITS
 from agml_assets.embeddings.artifacts import EMBEDDINGS
 from agml_assets.lineage import Artifact
 from agml_assets.quality.artifacts import SCORE
@@ -98,6 +98,18 @@ def write_report(dataset: DatasetWorkspace, clock: Callable[[], date] = today) -
     }
 
 
+def drop_pixels(dataset: DatasetWorkspace) -> bool:
+    """Remove the pixels if the settings do not keep them and nothing waits for them; say whether they went."""
+    if dataset.settings.keep_pixels:
+        return False
+    verdicts = judge_dataset(dataset)
+    consumers = [key for key, artifact in MEASURED.items() if PIXELS.key in artifact.inputs]
+    if any(verdicts[key].state != "current" for key in consumers):
+        return False
+    dataset.store.remove(dataset.key, PIXELS.file)
+    return True
+
+
 def left_out(dataset: DatasetWorkspace) -> dict[str, str]:
     """Return the artifacts that are not current, with the reason of each."""
     return {key: v.reason for key, v in judge_dataset(dataset).items() if v.state != "current"}
@@ -155,14 +167,3 @@ def _versions() -> dict[str, str]:
         except PackageNotFoundError:
             found[package] = "not installed"
     return found
-
-
-__all__ = [
-    "MEASURED",
-    "build_config_used",
-    "build_result",
-    "left_out",
-    "rebuild_report",
-    "today",
-    "write_report",
-]
