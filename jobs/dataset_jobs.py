@@ -13,7 +13,7 @@ from agml_assets.recording import asset_key
 from agml_assets.report.artifacts import CONFIG_USED, RESULT
 from agml_assets.report.result import rebuild_report
 from agml_assets.workspace import DatasetWorkspace, Workspace
-from resources.workspace import PARTITION_TAG
+from resources.workspace import PARTITION_TAG, find_dataset
 
 _REPORT = (SCORE, RESULT, CONFIG_USED)
 
@@ -26,7 +26,7 @@ def _dataset_of(context: dg.HookContext) -> DatasetWorkspace | None:
     run = context.instance.get_run_by_id(context.run_id)
     key = run.tags.get(PARTITION_TAG) if run else None
     workspace: Workspace = context.resources.workspace
-    return workspace.dataset(key) if key else None
+    return find_dataset(workspace, key) if key else None
 
 
 @dg.failure_hook(name="report_what_is_there", required_resource_keys={"workspace"})

@@ -1,5 +1,7 @@
 """The workspace resource: registry, settings and artifact store of a run, and the run's hold on its dataset."""
 
+import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,7 +12,9 @@ from agml_assets.locks import exclusive
 from agml_assets.registry.datasets import load_registry
 from agml_assets.settings import load_settings, results_root
 from agml_assets.store import PLATFORM, ArtifactStore
-from agml_assets.workspace import Workspace
+from agml_assets.workspace import DatasetWorkspace, Workspace
+
+logger = logging.getLogger(__name__)
 
 PARTITION_TAG = "dagster/partition"
 
@@ -56,16 +60,29 @@ def workspace_in_memory(workspace: Workspace) -> dg.ResourceDefinition:
 
 @contextmanager
 def hold_dataset(workspace: Workspace, run: dg.DagsterRun | None) -> Iterator[None]:
-    """Hold the dataset of a run against other runs; a dataset that is not registered is refused."""
+    """Hold the dataset of a run against other runs."""
     key = run.tags.get(PARTITION_TAG) if run else None
     if run is None or key is None:
         yield
         return
-    with _told_plainly():
-        key = workspace.registry.get(key).key
-    folder = workspace.store.local_folder(PLATFORM, "locks")
-    with exclusive(folder / f"{key}.lock", f"dataset {key!r}", f"run {run.run_id}"):
+    dataset = find_dataset(workspace, key)
+    if dataset is None:
+        # The first step refuses it, in words: an error here would drown them in Dagster's own stack.
         yield
+        return
+    if not os.environ.get("DAGSTER_HOME"):
+        logger.info("DAGSTER_HOME is not set: artifacts are kept, the history of runs is not.")
+    folder = workspace.store.local_folder(PLATFORM, "locks")
+    with exclusive(folder / f"{dataset.key}.lock", f"dataset {dataset.key!r}", f"run {run.run_id}"):
+        yield
+
+
+def find_dataset(workspace: Workspace, key: str) -> DatasetWorkspace | None:
+    """Return the workspace of a dataset; None where it is not registered, or retired."""
+    try:
+        return workspace.dataset(key)
+    except UserError:
+        return None
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import dagster as dg
 
 from agml_assets.embeddings.artifacts import UMAP_3D, UMAP_PROJECTION
 from agml_assets.quality.artifacts import METRIC_ARTIFACTS, SCORE
-from agml_assets.recording import asset_key, asset_spec, named_failures, table
+from agml_assets.recording import asset_key, asset_spec, dataset_of, named_failures, table
 from agml_assets.report.artifacts import CONFIG_USED, RESULT
 from agml_assets.report.result import build_config_used, build_result, drop_pixels, left_out, today
 from agml_assets.workspace import Making, Workspace
@@ -43,7 +43,7 @@ def build_assets(datasets: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinit
         context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]
     ) -> Iterator[dg.MaterializeResult]:
         """Write what the store knows about the dataset."""
-        dataset = workspace.dataset(context.partition_key)
+        dataset = dataset_of(context, workspace)
         builders = {CONFIG_USED: build_config_used, RESULT: lambda d: build_result(d, today)}
         with named_failures(dataset):
             missing = left_out(dataset)
