@@ -146,7 +146,7 @@ class Step:
         artifact = self.making.artifact
         return dg.MaterializeResult(
             asset_key=asset_key(artifact),
-            metadata={**_facts(sidecar, self.dataset, artifact), **metadata},
+            metadata={**metadata, **_facts(sidecar, self.dataset, artifact)},
             data_version=dg.DataVersion(sidecar.digest),
             check_results=self.checks,
         )
@@ -156,7 +156,7 @@ class Step:
 def step(context: dg.AssetExecutionContext, workspace: Workspace, artifact: Artifact) -> Iterator[Step]:
     """Make one artifact of the run's dataset; a user's mistake fails the step for good, without retries."""
     dataset = dataset_of(context, workspace)
-    with named_failures(dataset), making(dataset, artifact, context.run_id) as work:
+    with named_failures(dataset), making(dataset, artifact, context.run.run_id) as work:
         yield Step(context, dataset, work)
 
 

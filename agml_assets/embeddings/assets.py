@@ -109,14 +109,14 @@ def build_assets(datasets: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinit
                 ivf_threshold=settings.faiss_ivf_threshold,
                 progress=work.progress("images compared"),
             )
-            pairs = zip(found.pair_rows.tolist(), found.pair_cosines.tolist(), strict=True)
-            rows = [(a, b, cosine) for (a, b), cosine in list(pairs)[:30]]
+            pairs = zip(found.pair_rows[:30].tolist(), found.pair_cosines[:30].tolist(), strict=True)
+            rows = [(a, b, cosine) for (a, b), cosine in pairs]
             return work.done(
                 to_arrays(found),
                 {
                     "near_pairs_count": float(found.n_pairs),
                     "search": found.index_type,
-                    "pairs": table(("row", "row", "cosine"), rows),
+                    "first_pairs": table(("row", "row", "cosine"), rows),
                 },
             )
 

@@ -1,0 +1,27 @@
+"""One finished benchmark of a tiny dataset, run once, for every test that reads it."""
+
+import shutil
+
+import pytest
+
+from tests.tiny import JOB, dagster, environment, write_images, write_registry
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory):
+    """Folder with a finished benchmark of `tiny`, by `dagster job execute`; not to be changed."""
+    root = tmp_path_factory.mktemp("finished")
+    registry = write_registry(root / "datasets.yaml", write_images(root / "images"))
+    done = dagster(*JOB, "benchmark", "--tags", '{"dagster/partition": "tiny"}', env=environment(root, registry))
+    assert done.returncode == 0, done.stderr[-3000:]
+    return root
+
+
+@pytest.fixture
+def copy_of_finished(finished, tmp_path):
+    """A copy of the finished benchmark that a test may change."""
+    shutil.copytree(finished, tmp_path / "copy")
+    registry = tmp_path / "copy" / "datasets.yaml"
+    # The images stay where they are: other files' times would make another source.
+    assert str(finished) in registry.read_text()
+    return tmp_path / "copy"

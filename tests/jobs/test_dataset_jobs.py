@@ -1,0 +1,251 @@
+"""The jobs of one dataset: files, selection of single artifacts, failures, versions."""
+
+import dataclasses
+import json
+
+import dagster as dg
+import numpy as np
+import pytest
+
+from agml_assets.dataset.artifacts import IMAGE_INDEX, PIXEL_HASHES, PIXELS, SPLITS
+from agml_assets.embeddings.artifacts import EMBEDDINGS, NEIGHBORS
+from agml_assets.quality import assets as quality_assets
+from agml_assets.quality.artifacts import METRIC_ARTIFACTS, SCORE
+from agml_assets.quality.summary import MEASURED, judge_dataset
+from agml_assets.report.artifacts import CONFIG_USED, RESULT
+from tests.tiny import (
+    JOB,
+    contents,
+    dagster,
+    environment,
+    open_workspace,
+    run_in_process,
+    write_images,
+    write_registry,
+)
+
+EVERYTHING = (*MEASURED.values(), SCORE, RESULT, CONFIG_USED)
+
+
+def report(root):
+    return json.loads((root / "results" / "tiny" / "result.json").read_text())
+
+
+def states(root):
+    used = json.loads((root / "results" / "tiny" / "config_used.json").read_text())
+    return {key: value["state"] for key, value in used["artifacts"].items()}
+
+
+def failed_steps(result):
+    return {event.step_key for event in result.all_events if event.is_step_failure}
+
+
+def test_every_artifact_lies_at_its_place_with_a_sidecar(finished):
+    folder = finished / "results" / "tiny"
+    files = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
+    expected = {artifact.file for artifact in EVERYTHING}
+    assert files == expected | {f"{file}.meta.json" for file in expected}
+
+
+def test_a_finished_dataset_is_current_in_every_part(finished):
+    verdicts = judge_dataset(open_workspace(finished).dataset("tiny"))
+    assert {key for key, verdict in verdicts.items() if verdict.state != "current"} == set()
+    value = report(finished)
+    assert value["phases_completed"] == [1, 2]
+    assert value["breaches"] == []
+    assert value["metrics"]["exact_duplicate"]["exact_duplicate_count"] == 2
+
+
+@pytest.mark.parametrize("artifact", EVERYTHING, ids=lambda a: a.key)
+def test_an_artifact_selected_alone_runs_and_changes_no_other_file(artifact, copy_of_finished):
+    folder = copy_of_finished / "results" / "tiny"
+    before = contents(folder)
+    assert run_in_process(copy_of_finished, artifact).success
+    after = contents(folder)
+    assert before.keys() == after.keys()
+    changed = {file for file in after if after[file] != before[file]}
+    assert changed == {artifact.file, f"{artifact.file}.meta.json"}
+    assert after[artifact.file][0] == before[artifact.file][0]
+
+
+def test_an_asset_reads_only_what_it_declares(copy_of_finished, monkeypatch):
+    from agml_assets.store import ArtifactStore
+
+    read = []
+    original = ArtifactStore.read
+
+    def note(self, dataset, file):
+        read.append((dataset, file))
+        return original(self, dataset, file)
+
+    monkeypatch.setattr(ArtifactStore, "read", note)
+    for artifact in MEASURED.values():
+        read.clear()
+        assert run_in_process(copy_of_finished, artifact).success
+        files = {file for dataset, file in read if dataset == "tiny"}
+        assert files == {MEASURED[key].file for key in artifact.inputs}, artifact.key
+
+
+def test_numbers_shown_for_an_asset_are_floats(copy_of_finished):
+    result = run_in_process(copy_of_finished, METRIC_ARTIFACTS["near_duplicate"], SCORE)
+    for event in result.get_asset_materialization_events():
+        metadata = event.materialization.metadata
+        numbers = [v for v in metadata.values() if isinstance(v, dg.FloatMetadataValue)]
+        assert len(numbers) >= 3, event.materialization.asset_key
+        assert not any(isinstance(v, dg.IntMetadataValue) for v in metadata.values())
+
+
+def test_a_failed_metric_is_named_and_the_others_are_reported(copy_of_finished, monkeypatch):
+    def fail(**_):
+        raise RuntimeError("this metric is broken")
+
+    broken = tuple(
+        dataclasses.replace(m, compute=fail) if m.name == "exact_duplicate" else m for m in quality_assets.METRICS
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(quality_assets, "METRICS", broken)
+        result = run_in_process(copy_of_finished)
+    assert failed_steps(result) == {"quality__exact_duplicate"}
+    value = report(copy_of_finished)
+    assert "exact_duplicate" not in value["metrics"]
+    assert {"class_imbalance", "near_duplicate", "feature_separability"} <= value["metrics"].keys()
+    assert value["phases_completed"] == [2]
+    assert value["score"]["axes"]["structural"] is None
+    found = states(copy_of_finished)
+    assert {key for key, state in found.items() if state != "current"} == {"quality/exact_duplicate"}
+    assert found["quality/exact_duplicate"] == "failed"
+
+    before = contents(copy_of_finished / "results" / "tiny")
+    again = run_in_process(copy_of_finished, METRIC_ARTIFACTS["exact_duplicate"], SCORE, RESULT, CONFIG_USED)
+    assert again.success
+    assert report(copy_of_finished)["phases_completed"] == [1, 2]
+    after = contents(copy_of_finished / "results" / "tiny")
+    assert after["embeddings/embeddings.npy"] == before["embeddings/embeddings.npy"]
+
+
+def test_too_many_unreadable_images_stop_the_run_and_are_named(tmp_path):
+    write_registry(tmp_path / "datasets.yaml", write_images(tmp_path / "images"))
+    broken = tmp_path / "images" / "rust" / "leaf_07.png"
+    broken.write_bytes(broken.read_bytes()[:200])
+    result = run_in_process(tmp_path, IMAGE_INDEX, SPLITS)
+    assert not result.success
+    (check,) = result.get_asset_check_evaluations()
+    assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.ERROR)
+    assert "rust/leaf_07.png" in check.metadata["files"].md_str
+    assert not (tmp_path / "results" / "tiny" / "dataset" / "splits.parquet").exists()
+
+
+def test_a_few_unreadable_images_are_a_warning_and_the_run_goes_on(tmp_path):
+    write_registry(tmp_path / "datasets.yaml", write_images(tmp_path / "images"), "max_unreadable_pct: 5.0")
+    broken = tmp_path / "images" / "rust" / "leaf_07.png"
+    broken.write_bytes(b"no image")
+    result = run_in_process(tmp_path, IMAGE_INDEX, SPLITS)
+    assert result.success
+    check = next(c for c in result.get_asset_check_evaluations() if c.check_name == "images_are_readable")
+    assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
+
+
+class VectorsWithNan:
+    """Stands in for the embedders: a model that gives NaN for the third image."""
+
+    def get(self, settings):
+        return self
+
+    serves_from_pixels, device = True, "cpu"
+
+    def identity(self):
+        return {"model": "nan"}
+
+    def encode_pixels(self, pixels):
+        vectors = np.full((len(pixels), 4), 0.5, np.float32)
+        vectors[2] = np.nan
+        return vectors
+
+
+def test_vectors_that_are_no_numbers_stop_the_run_and_their_rows_are_named(copy_of_finished):
+    result = run_in_process(copy_of_finished, EMBEDDINGS, NEIGHBORS, embedders=VectorsWithNan())
+    assert not result.success
+    (check,) = result.get_asset_check_evaluations()
+    assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.ERROR)
+    assert check.metadata["rows"].value == ["2"]
+    assert "embeddings__neighbors" not in {e.step_key for e in result.all_events if e.is_step_start}
+
+
+def test_two_runs_give_the_same_bytes(finished, tmp_path):
+    registry = write_registry(tmp_path / "datasets.yaml", finished / "images")
+    assert run_in_process(tmp_path).success
+    ours, theirs = contents(tmp_path / "results" / "tiny"), contents(finished / "results" / "tiny")
+    files = [artifact.file for artifact in (*MEASURED.values(), SCORE)]
+    assert {f for f in files if ours[f][0] != theirs[f][0]} == set()
+    assert registry.exists()
+
+
+def test_a_setting_makes_stale_what_depends_on_it_and_nothing_else(copy_of_finished):
+    write_registry(copy_of_finished / "datasets.yaml", images_of(copy_of_finished), "near_dup_threshold: 0.9")
+    verdicts = judge_dataset(open_workspace(copy_of_finished).dataset("tiny"))
+    stale = {key for key, verdict in verdicts.items() if verdict.state == "stale"}
+    assert stale == {
+        "embeddings/neighbors",
+        "embeddings/duplicate_groups",
+        "embeddings/umap_projection",
+        "embeddings/umap_3d",
+        "quality/near_duplicate",
+    }
+
+
+def images_of(root):
+    text = (root / "datasets.yaml").read_text()
+    return text.split("path: ")[1].splitlines()[0]
+
+
+def test_embedding_quality_says_what_it_needs_and_where(tmp_path):
+    write_registry(tmp_path / "datasets.yaml", write_images(tmp_path / "images"))
+    result = run_in_process(tmp_path, job="embedding_quality")
+    assert not result.success
+    reasons = " ".join(
+        e.step_failure_data.user_failure_data.description for e in result.all_events if e.is_step_failure
+    )
+    assert "'tiny'" in reasons
+    assert "dataset/image_index is not in the store" in reasons
+    assert not (tmp_path / "results" / "tiny" / "result.json").exists()
+
+
+def test_structural_quality_needs_no_model(tmp_path):
+    write_registry(tmp_path / "datasets.yaml", write_images(tmp_path / "images"))
+    assert run_in_process(tmp_path, job="structural_quality", embedders=None).success
+    value = report(tmp_path)
+    assert value["phases_completed"] == [1]
+    assert not (tmp_path / "results" / "tiny" / "embeddings").exists()
+    assert value["score"]["axes"]["structural"] is None  # as on the site: it needs near-duplicates
+
+
+def test_an_unknown_dataset_is_refused_before_any_work(tmp_path):
+    registry = write_registry(tmp_path / "datasets.yaml", write_images(tmp_path / "images"))
+    env = environment(tmp_path, registry)
+    done = dagster(*JOB, "benchmark", "--tags", '{"dagster/partition": "tinny"}', env=env)
+    assert done.returncode != 0
+    assert "Dataset 'tinny' is not registered" in done.stderr
+    assert "Did you mean 'tiny'?" in done.stderr
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_run_without_a_dataset_says_how_to_name_one(tmp_path):
+    registry = write_registry(tmp_path / "datasets.yaml", write_images(tmp_path / "images"))
+    done = dagster(*JOB, "benchmark", env=environment(tmp_path, registry))
+    assert done.returncode != 0
+    assert """--tags '{"dagster/partition": "KEY"}'""" in done.stderr
+
+
+def test_a_broken_registry_is_told_without_a_stack(tmp_path):
+    registry = tmp_path / "datasets.yaml"
+    registry.write_text("datasets:\n  - name: a/b\n    labelcol: x\n")
+    done = dagster(*JOB, "benchmark", "--tags", '{"dagster/partition": "b"}', env=environment(tmp_path, registry))
+    assert done.returncode == 1
+    assert "unknown key 'labelcol'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_pixels_and_hashes_come_from_one_pass_and_agree_with_the_index(finished):
+    bench = open_workspace(finished).dataset("tiny")
+    index, hashes, pixels = bench.read(IMAGE_INDEX), bench.read(PIXEL_HASHES), bench.read(PIXELS)
+    assert index["row"].count() == hashes.height == len(pixels) == 24

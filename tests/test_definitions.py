@@ -1,0 +1,147 @@
+"""The graph: what it holds, what it costs to load, and that its lineage is true."""
+
+import subprocess
+import sys
+
+import dagster as dg
+import pytest
+
+from agml_assets.definitions import build_defs
+from agml_assets.quality.summary import MEASURED
+from agml_assets.recording import asset_key
+from agml_assets.registry.datasets import DatasetEntry, DatasetRegistry
+from tests.tiny import BIN
+
+HEAVY = ("torch", "transformers", "datasets", "faiss", "umap", "cleanlab", "sklearn", "agml", "matplotlib")
+
+DEPENDENCIES = {
+    "dataset/image_index": set(),
+    "dataset/pixel_hashes": set(),
+    "dataset/pixels": set(),
+    "dataset/splits": {"dataset/image_index"},
+    "embeddings/embeddings": {"dataset/image_index", "dataset/pixel_hashes", "dataset/pixels"},
+    "embeddings/labels": {"dataset/image_index"},
+    "embeddings/neighbors": {"embeddings/embeddings"},
+    "embeddings/duplicate_groups": {"dataset/pixel_hashes", "embeddings/neighbors"},
+    "embeddings/umap_projection": {
+        "dataset/image_index",
+        "dataset/splits",
+        "embeddings/embeddings",
+        "embeddings/neighbors",
+    },
+    "embeddings/umap_3d": {
+        "dataset/image_index",
+        "dataset/splits",
+        "embeddings/embeddings",
+        "embeddings/neighbors",
+    },
+    "quality/class_imbalance": {"dataset/image_index", "dataset/splits"},
+    "quality/exact_duplicate": {"dataset/image_index", "dataset/pixel_hashes", "dataset/splits"},
+    "quality/resolution_consistency": {"dataset/image_index"},
+    "quality/metadata_coverage": {"dataset/image_index"},
+    "quality/near_duplicate": {
+        "dataset/image_index",
+        "dataset/splits",
+        "embeddings/neighbors",
+        "embeddings/duplicate_groups",
+    },
+    "quality/feature_separability": {"dataset/image_index", "embeddings/embeddings", "embeddings/labels"},
+    "quality/intra_class_diversity": {"dataset/image_index", "embeddings/embeddings", "embeddings/labels"},
+}
+
+CHECKS = {
+    ("dataset/image_index", "images_are_readable", True),
+    ("dataset/splits", "split_recipes_were_followed", False),
+    ("embeddings/embeddings", "embeddings_are_finite", True),
+    ("quality/score", "metrics_agree", False),
+}
+
+
+@pytest.fixture(scope="module")
+def specs():
+    entries = (DatasetEntry(name="a/small", num_images=10), DatasetEntry(name="a/large", num_images=1000))
+    definitions = build_defs(registry=DatasetRegistry(entries=entries, where="a test"))
+    return {spec.key.to_user_string(): spec for spec in definitions.resolve_all_asset_specs()}
+
+
+def test_loading_the_definitions_imports_no_heavy_library():
+    code = f"import sys, agml_assets.definitions as d; d.defs(); print([m for m in {HEAVY!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_loading_the_definitions_warns_of_nothing():
+    # Dagster's own use of a deprecated attribute of pydantic is not ours to mend.
+    code = (
+        "import warnings; warnings.simplefilter('error'); "
+        "warnings.filterwarnings('ignore', message='The `__fields__` attribute'); "
+        "import agml_assets.definitions as d; d.defs()"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_the_workspace_file_loads():
+    command = [str(BIN / "dagster"), "definitions", "validate", "-w", "workspace.yaml"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_the_graph_has_these_assets_and_dependencies(specs):
+    found = {key: {dep.asset_key.to_user_string() for dep in spec.deps} for key, spec in specs.items()}
+    metrics = {key for key in DEPENDENCIES if key.startswith("quality/")}
+    report = metrics | {"quality/score", "embeddings/umap_projection", "embeddings/umap_3d"}
+    assert found == {**DEPENDENCIES, "quality/score": metrics, "result": report, "config_used": report}
+
+
+def test_every_asset_says_what_it_is_and_which_version_made_it(specs):
+    for key, spec in specs.items():
+        assert spec.code_version and spec.description and spec.kinds and spec.owners and spec.group_name, key
+
+
+def test_every_check_has_its_partition_and_blocks_only_where_a_number_would_be_false():
+    entries = (DatasetEntry(name="a/b"),)
+    definitions = build_defs(registry=DatasetRegistry(entries=entries, where="a test"))
+    checks = definitions.resolve_all_asset_specs and [
+        spec
+        for asset in definitions.assets or []
+        if isinstance(asset, dg.AssetsDefinition)
+        for spec in asset.check_specs
+    ]
+    assert {(c.asset_key.to_user_string(), c.name, c.blocking) for c in checks} == CHECKS
+    assert all(check.partitions_def is not None for check in checks)
+
+
+def test_the_heaviest_dataset_comes_first(specs):
+    partitions = specs["dataset/image_index"].partitions_def
+    assert partitions.get_partition_keys() == ["large", "small"]
+    assert all(spec.partitions_def == partitions for spec in specs.values())
+
+
+def test_each_job_holds_what_its_name_says():
+    entries = (DatasetEntry(name="a/b"),)
+    definitions = build_defs(registry=DatasetRegistry(entries=entries, where="a test"))
+    selected = {
+        name: {key.to_user_string() for key in definitions.resolve_job_def(name).asset_layer.selected_asset_keys}
+        for name in ("benchmark", "structural_quality", "embedding_quality")
+    }
+    report = {"quality/score", "result", "config_used"}
+    structure = {key for key in DEPENDENCIES if key.startswith("dataset/")}
+    vectors = {key for key in DEPENDENCIES if key.startswith("embeddings/")}
+    phase_1 = {
+        f"quality/{name}"
+        for name in ("class_imbalance", "exact_duplicate", "resolution_consistency", "metadata_coverage")
+    }
+    phase_2 = {key for key in DEPENDENCIES if key.startswith("quality/")} - phase_1
+    assert selected["benchmark"] == {*DEPENDENCIES, *report}
+    assert selected["structural_quality"] == structure | phase_1 | report
+    assert selected["embedding_quality"] == vectors | phase_2 | report
+
+
+def test_every_artifact_comes_after_its_inputs():
+    seen = set()
+    for key, artifact in MEASURED.items():
+        assert set(artifact.inputs) <= seen, key
+        assert asset_key(artifact).to_user_string() == key
+        seen.add(key)
