@@ -1,0 +1,27 @@
+"""Real photographs, from a registry file to the report, by Dagster's command line."""
+
+import json
+
+import pytest
+
+from tests.tiny import JOB, dagster, environment
+
+
+@pytest.mark.slow
+def test_real_photographs_go_from_source_to_score(conformance_data, tmp_path):
+    registry = tmp_path / "datasets.yaml"
+    registry.write_text(
+        f"datasets:\n  - name: rice_insects\n    source: folder\n    path: {conformance_data / 'rice_insects'}\n"
+        "    settings: {embed_model: efficientnet_lite0}\n"
+    )
+    arguments = (*JOB, "benchmark", "--tags", '{"dagster/partition": "rice_insects"}')
+    done = dagster(*arguments, env=environment(tmp_path, registry))
+    assert done.returncode == 0, done.stderr[-3000:]
+    value = json.loads((tmp_path / "results/rice_insects/result.json").read_text())
+    assert value["metrics"]["exact_duplicate"]["total_images"] == 814
+    assert len(value["metrics"]["class_imbalance"]["counts"]) == 15
+    assert value["breaches"] == []
+    # Gathered from the web: copies are expected, and all of them are near-duplicates too.
+    exact, near = value["metrics"]["exact_duplicate"], value["metrics"]["near_duplicate"]
+    assert 0 < exact["exact_duplicate_count"] <= near["near_duplicate_count"]
+    assert value["score"]["overall"] is not None
