@@ -11,6 +11,7 @@ from agml_assets.partitions import dataset_partitions
 from agml_assets.quality import assets as quality_assets
 from agml_assets.registry.datasets import DatasetRegistry, load_registry
 from agml_assets.report import assets as report_assets
+from agml_assets.settings import load_settings
 from jobs.dataset_jobs import build_jobs
 from resources.embedder import EmbedderResource
 from resources.workspace import WorkspaceResource
@@ -45,4 +46,6 @@ def build_defs(
 @dg.definitions
 def defs() -> dg.Definitions:
     """Return the definitions that Dagster loads."""
+    # A mistake in the settings is told here, in words; a run would drown it in Dagster's own stack.
+    load_settings()
     return build_defs()

@@ -144,12 +144,26 @@ class Step:
         """Store the value and return the materialisation with its metadata and checks."""
         sidecar = self.making.write(value, info=info, **extra)
         artifact = self.making.artifact
+        if stopped_by := self._failed_blocking_check():
+            # Outside Dagster too, nothing may count as current that a blocking check has refused.
+            self.dataset.store.record_failure(
+                self.dataset.key,
+                artifact.file,
+                error=f"The check {stopped_by} failed.",
+                run_id=self.context.run.run_id,
+            )
         return dg.MaterializeResult(
             asset_key=asset_key(artifact),
             metadata={**metadata, **_facts(sidecar, self.dataset, artifact)},
             data_version=dg.DataVersion(sidecar.digest),
             check_results=self.checks,
         )
+
+    def _failed_blocking_check(self) -> str | None:
+        blocking = {spec.name for spec in self.context.assets_def.check_specs if spec.blocking}
+        error = dg.AssetCheckSeverity.ERROR
+        refused = (c.check_name for c in self.checks if not c.passed and c.severity == error)
+        return next((name for name in refused if name in blocking), None)
 
 
 @contextmanager

@@ -76,6 +76,16 @@ def test_a_mistake_in_the_settings_is_told_without_a_stack(place):
     assert "Traceback" not in done.stderr
 
 
+def test_a_mistake_in_the_registry_is_told_without_a_stack(place):
+    root, env = place
+    (root / "datasets.yaml").write_text("datasets:\n  - name: tiny\n    labelcol: x\n")
+    done = agml("run", "--dataset", "tiny", env=env, cwd=root)
+    assert done.returncode == 1
+    assert "unknown key 'labelcol'. Did you mean 'label_col'" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (root / "results").exists()
+
+
 def test_a_hub_dataset_without_network_says_what_to_do(place):
     root, env = place
     done = agml("run", "--dataset", "nobody/nothing", env={**env, "HF_HUB_OFFLINE": "1"}, cwd=root)

@@ -57,6 +57,41 @@ def test_a_run_killed_while_embedding_goes_on_at_its_next_shard(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_run_killed_while_decoding_leaves_no_worker_and_goes_on_at_its_next_block(tmp_path):
+    images = write_images(tmp_path / "images", per_class=1500)
+    env = environment(tmp_path, write_registry(tmp_path / "datasets.yaml", images))
+    command = [*JOB, "structural_quality", "--tags", '{"dagster/partition": "tiny"}']
+    run = subprocess.Popen(
+        [str(BIN / "dagster"), *command],
+        env=env,
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    work, deadline = tmp_path / "results/tiny/.work/decode", time.monotonic() + 200
+    while not blocks(work):
+        assert run.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    family = psutil.Process(run.pid).children(recursive=True)
+    run.kill()
+    run.wait()
+    _, alive = psutil.wait_procs(family, timeout=20)
+    assert alive == []
+    before = blocks(work)
+    assert before
+    assert not (tmp_path / "results/tiny/dataset/image_index.parquet").exists()
+    done = dagster(*command, env=env)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "Waiting for" not in done.stderr
+    assert not work.exists()
+
+
+def blocks(work):
+    return {path: path.stat().st_mtime_ns for path in work.rglob("*.parquet")}
+
+
+@pytest.mark.slow
 def test_two_runs_of_one_dataset_follow_one_another(tmp_path):
     env = environment(tmp_path, write_registry(tmp_path / "datasets.yaml", write_images(tmp_path / "images")))
     runs = [
@@ -72,3 +107,4 @@ def test_two_runs_of_one_dataset_follow_one_another(tmp_path):
     ]
     outputs = [run.communicate(timeout=300)[0] for run in runs]
     assert [run.returncode for run in runs] == [0, 0], outputs
+    assert sum("Waiting for dataset 'tiny': held by run" in output for output in outputs) == 1

@@ -3,22 +3,31 @@
 One exact pass over all pairs of vectors, block by block. Whether near means duplicate is for others to say.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from blake3 import blake3
 from jaxtyping import Bool, Float, Float32, Int64
 
 from agml_assets.errors import UserError
 
+if TYPE_CHECKING:
+    import torch
+
 EXACT, IVF = "exact", "IndexIVFFlat"
 
-_BLOCK_CELLS = 1 << 24  # similarities held at once: 64 MB in float32
+# Similarities held at once, as a number of float32 values; a few temporary arrays of that shape come on top.
+_BLOCK_CELLS = {"cpu": 1 << 24, "cuda": 1 << 27}
+_BLOCK_ROWS = 1024  # more rows make the product no faster
 _BORDER = 1e-5  # float32 products of unit vectors differ by less from one BLAS or block to the next
-_TOLERANCE = 1e-9  # copies reach a threshold of 1 although float64 gives 0.9999999999999998
-_UNIT_TOLERANCE = 1e-3
-_GATHER_LIMIT = 1 << 16  # up to so many single pairs are cheaper one by one than as a whole block
+_TOLERANCE = 1e-9  # vectors that differ in length alone reach a threshold of 1, although float64 may give less
+_UNIT_TOLERANCE = 1e-3  # vectors that were kept in half precision pass; they are brought to unit length
+_FEW = 1 << 18  # up to so many pairs are cheaper one by one than as a whole block
+_COLUMNS_FLOAT64 = 4096
+_ROWS_READ = 65_536
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,8 @@ def find_neighbors(
 
     A pair counts when its cosine, in float64 to within 1e-9, is at or above the threshold: products in
     float32 that come close are computed again, so the verdict depends on neither block size nor BLAS.
+    Equal vectors are always a pair. O(N^2 D) operations; beside the vectors and the result, memory holds
+    one block of similarities, however many pairs there are.
 
     Args:
         embeddings: Unit vectors; may be memory-mapped.
@@ -83,111 +94,182 @@ def find_neighbors(
     Raises:
         UserError: Rows are not finite or not of unit length; they are named.
     """
-    _require_unit_rows(embeddings)
+    lengths = _lengths(embeddings)
     n = len(embeddings)
     k = min(k, n - 1)
+    vectors = np.array(embeddings, dtype=np.float32)
+    vectors /= lengths[:, None]
     if ivf_threshold is not None and n >= ivf_threshold and k > 0:
-        return _find_by_ivf(embeddings, threshold, max_pairs, k)
+        return _find_by_ivf(vectors, threshold, max_pairs, k)
     import torch
 
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    vectors = torch.from_numpy(np.array(embeddings, dtype=np.float32)).to(device)
-    found = _Found(n, threshold, max_pairs)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    first = _first_equal_rows(vectors)
+    distinct, column = np.unique(first, return_inverse=True)
+    left = torch.from_numpy(vectors).to(device)
+    right = torch.from_numpy(vectors[distinct]).to(device).T
+    spread = torch.from_numpy(column).to(device) if len(distinct) < n else None
+    pairs = _Pairs(embeddings, first, threshold, max_pairs, device)
     ids, cosines = np.empty((n, k), np.int64), np.empty((n, k), np.float32)
-    rows_at_once = max(1, min(1024, _BLOCK_CELLS // n))
-    for start in range(0, n, rows_at_once):
-        stop = min(start + rows_at_once, n)
-        block = vectors[start:stop] @ vectors.T
-        inside = torch.arange(stop - start, device=device)
-        block[inside, inside + start] = -torch.inf
-        top = block.topk(k, dim=1).values[:, -1].cpu().numpy() if k else None
-        similar = block.cpu().numpy()
-        if top is not None:
-            for row, kth in enumerate(top):
-                ids[start + row], cosines[start + row] = _nearest(similar[row], kth, k)
-        found.add(similar, start, embeddings)
-        if progress:
-            progress(stop, n)
-    return found.finish(ids, cosines, EXACT)
+    rows_at_once = max(1, min(_BLOCK_ROWS, _BLOCK_CELLS[device] // n))
+    with _full_precision():
+        for start in range(0, n, rows_at_once):
+            stop = min(start + rows_at_once, n)
+            block = left[start:stop] @ right
+            if spread is not None:
+                # Equal vectors share a column: a product may give them different last bits.
+                block = block[:, spread]
+            block.clamp_(-1, 1)
+            inside = torch.arange(stop - start, device=device)
+            block[inside, inside + start] = -torch.inf
+            if k:
+                nearest, similar = _nearest(block, k)
+                ids[start:stop], cosines[start:stop] = nearest.cpu().numpy(), similar.cpu().numpy()
+                hot = torch.nonzero(similar[:, 0] >= threshold - _BORDER)[:, 0]
+                if len(hot):
+                    pairs.add(block[hot, start:], hot + start, start)
+            if progress:
+                progress(stop, n)
+    return pairs.result(ids, cosines, EXACT)
 
 
-class _Found:
+class _Pairs:
     """Collects pairs and components, block by block."""
 
-    def __init__(self, n: int, threshold: float, max_pairs: int) -> None:
-        self._threshold, self._max_pairs = threshold, max_pairs
+    def __init__(
+        self,
+        embeddings: Float32[np.ndarray, "n d"],
+        first_equal: Int64[np.ndarray, " n"],
+        threshold: float,
+        max_pairs: int,
+        device: str,
+    ) -> None:
+        import torch
+
+        self._embeddings, self._threshold, self._room, self._device = embeddings, threshold, max_pairs, device
+        self._first_equal = torch.from_numpy(first_equal).to(device)
+        self._group = torch.arange(len(embeddings), device=device)
         self._rows: list[Int64[np.ndarray, "p 2"]] = []
         self._cosines: list[Float32[np.ndarray, " p"]] = []
-        self._stored = self._counted = 0
-        self._group = np.arange(n, dtype=np.int64)
+        self._counted = 0
 
-    def add(self, similar: Float32[np.ndarray, "b n"], start: int, embeddings: Float32[np.ndarray, "n d"]) -> None:
-        """Take the pairs (i, j), i < j, of a block of rows that begins at `start`."""
-        rows = start + np.arange(len(similar))
-        hits = self._hits(similar[:, start:], start, embeddings)
-        hits &= np.arange(start, similar.shape[1])[None, :] > rows[:, None]
-        per_row = hits.sum(axis=1)
-        self._counted += int(per_row.sum())
-        room = self._max_pairs - self._stored
-        if room > 0 and per_row.any():
-            enough = int(np.searchsorted(np.cumsum(per_row), room)) + 1
-            i, j = np.nonzero(hits[:enough])
-            i, j = i[:room], j[:room] + start
-            self.store(np.stack([i + start, j], axis=1), similar[i, j])
-        # What is joined already needs no edge; a block of copies gives few.
-        hits &= self._group[None, start:] != self._group[rows][:, None]
-        i, j = np.nonzero(hits)
-        self.join(i + start, j + start)
+    def add(
+        self, similar: "Float[torch.Tensor, 'b m']", rows: "Int64[torch.Tensor, ' b']", first_column: int
+    ) -> None:
+        """Take the pairs i < j of some rows, in order, with all rows from `first_column` on."""
+        import torch
 
-    def store(self, pairs: Int64[np.ndarray, "p 2"], cosines: Float32[np.ndarray, " p"]) -> None:
-        self._rows.append(pairs)
-        self._cosines.append(np.clip(cosines, -1, 1))
-        self._stored += len(pairs)
+        columns = torch.arange(first_column, len(self._embeddings), device=self._device)
+        hits = similar >= self._threshold - _BORDER
+        hits &= columns > rows[:, None]
+        border = hits & (similar < self._threshold + _BORDER)
+        border &= self._first_equal[rows][:, None] != self._first_equal[columns]
+        self._decide(hits, border, rows, columns)
+        per_row = hits.sum(dim=1)
+        count = int(per_row.sum())
+        self._counted += count
+        if count and self._room:
+            enough = int(torch.searchsorted(per_row.cumsum(0), self._room)) + 1
+            i, j = (index[: self._room] for index in torch.nonzero(hits[:enough], as_tuple=True))
+            self._store(torch.stack([rows[i], columns[j]], dim=1).cpu().numpy(), similar[i, j].cpu().numpy())
+        if count <= _FEW:
+            i, j = torch.nonzero(hits, as_tuple=True)
+            self._join(rows[i], columns[j])
+        else:
+            self._join_many(hits, rows, columns)
 
-    def join(self, i: Int64[np.ndarray, " e"], j: Int64[np.ndarray, " e"]) -> None:
-        """Join the components of the rows of each edge."""
-        if not len(i):
-            return
-        n = len(self._group)
-        edges = np.unique(self._group[i] * n + self._group[j])
-        self._group = components(n, np.append(edges // n, self._group), np.append(edges % n, np.arange(n)))
+    def add_all(self, pairs: Int64[np.ndarray, "p 2"], cosines: Float32[np.ndarray, " p"]) -> None:
+        """Take all pairs at once, in lexicographic order."""
+        import torch
 
-    def finish(
+        self._counted += len(pairs)
+        self._store(pairs[: self._room], np.clip(cosines[: self._room], -1, 1))
+        self._join(*torch.from_numpy(pairs).T)
+
+    def result(
         self, ids: Int64[np.ndarray, "n k"], cosines: Float32[np.ndarray, "n k"], index_type: str
     ) -> Neighbors:
         return Neighbors(
             ids=ids,
-            cosines=np.clip(cosines, -1, 1),
+            cosines=cosines,
             pair_rows=np.concatenate([np.empty((0, 2), np.int64), *self._rows]),
             pair_cosines=np.concatenate([np.empty(0, np.float32), *self._cosines]),
             n_pairs=self._counted,
-            near_group=self._group,
+            near_group=self._group.cpu().numpy(),
             threshold=self._threshold,
             index_type=index_type,
         )
 
-    def add_pairs(self, pairs: Int64[np.ndarray, "p 2"], cosines: Float32[np.ndarray, " p"]) -> None:
-        """Take single pairs, in lexicographic order."""
-        self._counted += len(pairs)
-        self.store(pairs[: self._max_pairs], cosines[: self._max_pairs])
-        self.join(pairs[:, 0], pairs[:, 1])
+    def _decide(
+        self,
+        hits: "Bool[torch.Tensor, 'b m']",
+        border: "Bool[torch.Tensor, 'b m']",
+        rows: "Int64[torch.Tensor, ' b']",
+        columns: "Int64[torch.Tensor, ' m']",
+    ) -> None:
+        """Compute the pairs on the border again in float64, and clear the hits that are none."""
+        import torch
 
-    def _hits(
-        self, similar: Float32[np.ndarray, "b m"], start: int, embeddings: Float32[np.ndarray, "n d"]
-    ) -> Bool[np.ndarray, "b m"]:
-        hits: Bool[np.ndarray, "b m"] = similar >= self._threshold
-        i, j = np.nonzero(np.abs(similar - self._threshold) < _BORDER)
-        if len(i) > _GATHER_LIMIT:
-            left = _float64(embeddings[start : start + len(similar)])
-            exact = np.concatenate(
-                [left @ _float64(embeddings[s : s + 8192]).T for s in range(start, len(embeddings), 8192)], axis=1
-            )
-            near = np.abs(similar - self._threshold) < _BORDER
-            hits[near] = exact[near] >= self._threshold - _TOLERANCE
-        elif len(i):
-            products = _float64(embeddings[i + start]) * _float64(embeddings[j + start])
-            hits[i, j] = products.sum(axis=1) >= self._threshold - _TOLERANCE
-        return hits
+        least = self._threshold - _TOLERANCE
+        if int(border.sum()) <= _FEW:
+            i, j = torch.nonzero(border, as_tuple=True)
+            # Some at a time: each pair takes two vectors.
+            for some_i, some_j in zip(i.split(_COLUMNS_FLOAT64), j.split(_COLUMNS_FLOAT64), strict=True):
+                products = self._float64(rows[some_i]) * self._float64(columns[some_j])
+                hits[some_i, some_j] = products.sum(dim=1) >= least
+            return
+        left = self._float64(rows)
+        for start in range(0, len(columns), _COLUMNS_FLOAT64):
+            some = slice(start, start + _COLUMNS_FLOAT64)
+            hits[:, some] &= ~border[:, some] | (left @ self._float64(columns[some]).T >= least)
+
+    def _float64(self, rows: "Int64[torch.Tensor, ' b']") -> "Float[torch.Tensor, 'b d']":
+        import torch
+
+        exact = torch.from_numpy(self._embeddings[rows.cpu().numpy()]).to(self._device).double()
+        return exact / exact.norm(dim=1, keepdim=True)
+
+    def _store(self, pairs: Int64[np.ndarray, "p 2"], cosines: Float32[np.ndarray, " p"]) -> None:
+        self._rows.append(pairs)
+        self._cosines.append(cosines)
+        self._room -= len(pairs)
+
+    def _join_many(
+        self,
+        hits: "Bool[torch.Tensor, 'b m']",
+        rows: "Int64[torch.Tensor, ' b']",
+        columns: "Int64[torch.Tensor, ' m']",
+    ) -> None:
+        """Join without listing the pairs: Boruvka's way, one edge of every row and column at a time.
+
+        Each round at least halves the number of components that have an edge left, so a few rounds do.
+        """
+        import torch
+
+        while True:
+            apart = hits & (self._group[rows][:, None] != self._group[columns])
+            any_of_row, column = apart.to(torch.uint8).max(dim=1)
+            if not any_of_row.any():
+                return
+            any_of_column, row = apart.to(torch.uint8).max(dim=0)
+            i = torch.cat([rows[any_of_row > 0], rows[row[any_of_column > 0]]])
+            j = torch.cat([columns[column[any_of_row > 0]], columns[any_of_column > 0]])
+            self._join(i, j)
+
+    def _join(self, i: "Int64[torch.Tensor, ' e']", j: "Int64[torch.Tensor, ' e']") -> None:
+        """Join the components of the two rows of each edge."""
+        import torch
+
+        a, b = self._group[i], self._group[j]
+        a, b = a[a != b], b[a != b]
+        if not len(a):
+            return
+        roots, index = torch.unique(torch.cat([a, b]), return_inverse=True)
+        index = index.cpu().numpy()
+        smallest = torch.from_numpy(components(len(roots), index[: len(a)], index[len(a) :])).to(self._device)
+        new = torch.arange(len(self._group), device=self._device)
+        new[roots] = roots[smallest]
+        self._group = new[self._group]
 
 
 def components(n: int, i: Int64[np.ndarray, " e"], j: Int64[np.ndarray, " e"]) -> Int64[np.ndarray, " n"]:
@@ -202,20 +284,53 @@ def components(n: int, i: Int64[np.ndarray, " e"], j: Int64[np.ndarray, " e"]) -
 
 
 def _nearest(
-    similar: Float32[np.ndarray, " n"], kth: float, k: int
-) -> tuple[Int64[np.ndarray, " k"], Float32[np.ndarray, " k"]]:
-    above, equal = np.flatnonzero(similar > kth), np.flatnonzero(similar == kth)
-    chosen = np.concatenate([above, equal[: k - len(above)]])
-    chosen = chosen[np.lexsort((chosen, -similar[chosen]))]
-    return chosen, similar[chosen]
+    block: "Float[torch.Tensor, 'b n']", k: int
+) -> "tuple[Int64[torch.Tensor, 'b k'], Float[torch.Tensor, 'b k']]":
+    """Return columns and values of the k largest values of each row, ties by smaller column; k < n."""
+    import torch
+
+    values, found = block.topk(k + 1, dim=1)
+    # Which of equal values topk takes is left open: where a tie is cut, the smallest columns are taken instead.
+    cut = torch.nonzero(values[:, k - 1] == values[:, k])[:, 0]
+    values, found = values[:, :k], found[:, :k]
+    if len(cut):
+        tied, least = block[cut], values[cut, -1:]
+        equal = tied == least
+        room = k - (tied > least).sum(dim=1, keepdim=True)
+        equal &= equal.cumsum(dim=1, dtype=torch.int32) <= room
+        found[cut] = torch.nonzero(equal | (tied > least))[:, 1].view(-1, k)
+    found = found.sort(dim=1).values
+    values, order = block.gather(1, found).sort(dim=1, descending=True, stable=True)
+    return found.gather(1, order), values
 
 
-def _find_by_ivf(embeddings: Float32[np.ndarray, "n d"], threshold: float, max_pairs: int, k: int) -> Neighbors:
+def _first_equal_rows(vectors: Float32[np.ndarray, "n d"]) -> Int64[np.ndarray, " n"]:
+    """Return for each row the first row with the same bytes."""
+    seen: dict[bytes, int] = {}
+    return np.array(
+        [seen.setdefault(blake3(vector).digest(), row) for row, vector in enumerate(vectors.view(np.uint8))],
+        np.int64,
+    )
+
+
+@contextmanager
+def _full_precision() -> Iterator[None]:
+    """Multiply in float32 proper: TF32 and bfloat16 are wrong in the fourth decimal."""
+    import torch
+
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _find_by_ivf(vectors: Float32[np.ndarray, "n d"], threshold: float, max_pairs: int, k: int) -> Neighbors:
     """Search approximately with the index of the published pipeline: what it misses is missed."""
     import faiss
 
-    n, dimensions = embeddings.shape
-    vectors = np.ascontiguousarray(embeddings, dtype=np.float32)
+    n, dimensions = vectors.shape
     n_lists = max(1, min(max(int(np.sqrt(n)), 64), n // 39))
     index = faiss.IndexIVFFlat(faiss.IndexFlatIP(dimensions), dimensions, n_lists, faiss.METRIC_INNER_PRODUCT)
     index.nprobe = min(n_lists, 64)
@@ -236,26 +351,23 @@ def _find_by_ivf(embeddings: Float32[np.ndarray, "n d"], threshold: float, max_p
     pairs = np.stack([np.minimum(rows, others), np.maximum(rows, others)], axis=1)
     keys, first = np.unique(pairs[:, 0] * n + pairs[:, 1], return_index=True)
     keep = first[keys // n != keys % n]
-    result = _Found(n, threshold, max_pairs)
-    result.add_pairs(pairs[keep].astype(np.int64), distances[keep])
-    return result.finish(ids.astype(np.int64), cosines, IVF)
+    found_pairs = _Pairs(vectors, np.arange(n), threshold, max_pairs, "cpu")
+    found_pairs.add_all(pairs[keep].astype(np.int64), distances[keep])
+    return found_pairs.result(ids.astype(np.int64), np.clip(cosines, -1, 1), IVF)
 
 
-def _float64(vectors: Float32[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-    exact = np.asarray(vectors, dtype=np.float64)
-    return exact / np.linalg.norm(exact, axis=1, keepdims=True)
-
-
-def _require_unit_rows(embeddings: Float32[np.ndarray, "n d"]) -> None:
+def _lengths(embeddings: Float32[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
+    """Return the length of every row; refuse rows that are no unit vectors."""
     if embeddings.ndim != 2 or not len(embeddings):
         raise UserError("There are no embeddings to compare.")
     lengths = np.concatenate(
         [
-            np.linalg.norm(embeddings[s : s + 65_536].astype(np.float64), axis=1)
-            for s in range(0, len(embeddings), 65_536)
+            np.linalg.norm(embeddings[s : s + _ROWS_READ].astype(np.float64), axis=1)
+            for s in range(0, len(embeddings), _ROWS_READ)
         ]
     )
     bad = np.flatnonzero(~(np.abs(lengths - 1) < _UNIT_TOLERANCE))
     if len(bad):
         shown = ", ".join(map(str, bad[:10])) + (" ..." if len(bad) > 10 else "")
         raise UserError(f"{len(bad)} embeddings are not finite unit vectors: rows {shown}.")
+    return lengths

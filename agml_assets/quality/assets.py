@@ -7,7 +7,7 @@ import dagster as dg
 
 from agml_assets.dataset.artifacts import ARTIFACTS as DATASET_ARTIFACTS
 from agml_assets.embeddings.artifacts import ARTIFACTS as EMBEDDINGS_ARTIFACTS
-from agml_assets.embeddings.artifacts import NEIGHBORS
+from agml_assets.embeddings.artifacts import DUPLICATE_GROUPS, NEIGHBORS
 from agml_assets.embeddings.neighbors import from_arrays
 from agml_assets.quality.artifacts import METRIC_ARTIFACTS, SCORE
 from agml_assets.quality.checks import consistent_check, consistent_spec
@@ -67,7 +67,7 @@ def _score_asset(datasets: dg.PartitionsDefinition) -> dg.AssetsDefinition:
         datasets,
         kind="json",
         checks=[consistent_spec(datasets)],
-        deps=[artifact.key for artifact in METRIC_ARTIFACTS.values()],
+        deps=[DUPLICATE_GROUPS.key, *(artifact.key for artifact in METRIC_ARTIFACTS.values())],
     )
     def score(context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]) -> dg.MaterializeResult:
         """Score whatever metrics are current in the store, and say which axes could not be measured."""

@@ -5,7 +5,8 @@ from typing import Any
 
 import dagster as dg
 
-from agml_assets.embeddings.artifacts import UMAP_3D, UMAP_PROJECTION
+from agml_assets.dataset.artifacts import IMAGE_INDEX
+from agml_assets.embeddings.artifacts import DUPLICATE_GROUPS, UMAP_3D, UMAP_PROJECTION
 from agml_assets.quality.artifacts import METRIC_ARTIFACTS, SCORE
 from agml_assets.recording import asset_key, asset_spec, dataset_of, named_failures, table
 from agml_assets.report.artifacts import CONFIG_USED, RESULT
@@ -15,7 +16,9 @@ from agml_assets.workspace import Making, Workspace
 
 def build_assets(datasets: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinition]:
     """Return the assets of this room for the given dataset partitions."""
-    upstream = [SCORE.key, UMAP_PROJECTION.key, UMAP_3D.key, *(a.key for a in METRIC_ARTIFACTS.values())]
+    read = (IMAGE_INDEX, DUPLICATE_GROUPS, *METRIC_ARTIFACTS.values())
+    waited_for = (SCORE, UMAP_PROJECTION, UMAP_3D)
+    upstream = [artifact.key for artifact in (*read, *waited_for)]
 
     @dg.multi_asset(
         name="write_report",
@@ -53,15 +56,15 @@ def build_assets(datasets: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinit
                 value = build(dataset)
                 sidecar = Making(dataset, artifact).write(value)
                 path = dataset.store.path(dataset.key, artifact.file)
-                metadata: dict[str, Any] = {
-                    "path": dg.MetadataValue.path(str(path)),
-                    "left_out_count": float(len(missing)),
-                    "left_out": table(("artifact", "why"), missing.items()),
-                }
+                metadata: dict[str, Any] = {}
                 if artifact is RESULT:
                     overall = value["score"]["overall"]
                     metadata |= {"overall_0_to_10": float(overall)} if overall is not None else {}
                     metadata["phases_completed"] = dg.MetadataValue.json(value["phases_completed"])
+                metadata["left_out_count"] = float(len(missing))
+                if missing:
+                    metadata["left_out"] = table(("artifact", "why"), missing.items())
+                metadata["path"] = dg.MetadataValue.path(str(path))
                 yield dg.MaterializeResult(
                     asset_key=asset_key(artifact),
                     metadata=metadata,

@@ -77,7 +77,7 @@ def test_every_copy_is_found_and_no_image_is_its_own_neighbour():
 def test_the_block_size_changes_no_pair_and_no_group(monkeypatch):
     vectors = with_planted_pairs(np.random.default_rng(3))
     whole = find_neighbors(vectors, threshold=0.98, max_pairs=10**6)
-    monkeypatch.setattr(module, "_BLOCK_CELLS", 7 * len(vectors))
+    monkeypatch.setattr(module, "_BLOCK_ROWS", 7)
     blocks = find_neighbors(vectors, threshold=0.98, max_pairs=10**6)
     np.testing.assert_array_equal(whole.pair_rows, blocks.pair_rows)
     np.testing.assert_array_equal(whole.near_group, blocks.near_group)
@@ -87,7 +87,7 @@ def test_the_block_size_changes_no_pair_and_no_group(monkeypatch):
 def test_border_pairs_are_decided_alike_one_by_one_and_as_a_block(monkeypatch):
     vectors = with_planted_pairs(np.random.default_rng(5))
     one_by_one = find_neighbors(vectors, threshold=0.98, max_pairs=10**6)
-    monkeypatch.setattr(module, "_GATHER_LIMIT", 0)
+    monkeypatch.setattr(module, "_FEW", 0)
     as_block = find_neighbors(vectors, threshold=0.98, max_pairs=10**6)
     np.testing.assert_array_equal(one_by_one.pair_rows, as_block.pair_rows)
 

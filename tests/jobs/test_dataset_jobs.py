@@ -8,11 +8,16 @@ import numpy as np
 import pytest
 
 from agml_assets.dataset.artifacts import IMAGE_INDEX, PIXEL_HASHES, PIXELS, SPLITS
-from agml_assets.embeddings.artifacts import EMBEDDINGS, NEIGHBORS
+from agml_assets.definitions import build_defs
+from agml_assets.embeddings.artifacts import EMBEDDINGS, LABELS, NEIGHBORS
+from agml_assets.errors import UserError
 from agml_assets.quality import assets as quality_assets
 from agml_assets.quality.artifacts import METRIC_ARTIFACTS, SCORE
 from agml_assets.quality.summary import MEASURED, judge_dataset
+from agml_assets.recording import asset_key
 from agml_assets.report.artifacts import CONFIG_USED, RESULT
+from agml_assets.runner import run_dataset
+from agml_assets.store import ArtifactStore
 from tests.tiny import (
     JOB,
     contents,
@@ -69,8 +74,6 @@ def test_an_artifact_selected_alone_runs_and_changes_no_other_file(artifact, cop
 
 
 def test_an_asset_reads_only_what_it_declares(copy_of_finished, monkeypatch):
-    from agml_assets.store import ArtifactStore
-
     read = []
     original = ArtifactStore.read
 
@@ -86,13 +89,36 @@ def test_an_asset_reads_only_what_it_declares(copy_of_finished, monkeypatch):
         assert files == {MEASURED[key].file for key in artifact.inputs}, artifact.key
 
 
-def test_numbers_shown_for_an_asset_are_floats(copy_of_finished):
-    result = run_in_process(copy_of_finished, METRIC_ARTIFACTS["near_duplicate"], SCORE)
-    for event in result.get_asset_materialization_events():
-        metadata = event.materialization.metadata
-        numbers = [v for v in metadata.values() if isinstance(v, dg.FloatMetadataValue)]
-        assert len(numbers) >= 3, event.materialization.asset_key
-        assert not any(isinstance(v, dg.IntMetadataValue) for v in metadata.values())
+def test_the_report_reads_only_what_it_declares(copy_of_finished, monkeypatch):
+    read = set()
+    original = ArtifactStore.read
+
+    def note(self, dataset, file):
+        read.add(file)
+        return original(self, dataset, file)
+
+    monkeypatch.setattr(ArtifactStore, "read", note)
+    specs = {spec.key: spec for spec in build_defs().resolve_all_asset_specs()}
+    for artifact in (SCORE, RESULT, CONFIG_USED):
+        read.clear()
+        assert run_in_process(copy_of_finished, artifact).success
+        declared = {dep.asset_key.to_user_string() for dep in specs[asset_key(artifact)].deps}
+        assert read <= {a.file for a in EVERYTHING if a.key in declared}, artifact.key
+        assert read or artifact is CONFIG_USED
+
+
+def test_every_asset_shows_float_numbers_in_the_history_and_says_its_version(finished):
+    with dg.DagsterInstance.from_config(str(finished / "dagster_home")) as instance:
+        for artifact in EVERYTHING:
+            event = instance.get_latest_materialization_event(asset_key(artifact))
+            made = event.asset_materialization
+            sidecar = open_workspace(finished).dataset("tiny").sidecar(artifact)
+            assert made.tags["dagster/data_version"] == sidecar.digest
+            assert made.metadata["path"].value == str(finished / "results" / "tiny" / artifact.file)
+            numbers = [v for v in made.metadata.values() if isinstance(v, dg.FloatMetadataValue)]
+            assert len(numbers) >= 3, artifact.key  # size, time and what the asset is about
+            assert not any(isinstance(v, dg.IntMetadataValue) for v in made.metadata.values())
+            assert len(repr(made.metadata)) < 100_000, artifact.key
 
 
 def test_a_failed_metric_is_named_and_the_others_are_reported(copy_of_finished, monkeypatch):
@@ -135,14 +161,29 @@ def test_too_many_unreadable_images_stop_the_run_and_are_named(tmp_path):
     assert not (tmp_path / "results" / "tiny" / "dataset" / "splits.parquet").exists()
 
 
-def test_a_few_unreadable_images_are_a_warning_and_the_run_goes_on(tmp_path):
-    write_registry(tmp_path / "datasets.yaml", write_images(tmp_path / "images"), "max_unreadable_pct: 5.0")
+def test_one_unreadable_image_of_300_is_a_warning_and_the_run_goes_on(tmp_path):
+    write_registry(tmp_path / "datasets.yaml", write_images(tmp_path / "images", per_class=100))
     broken = tmp_path / "images" / "rust" / "leaf_07.png"
     broken.write_bytes(b"no image")
     result = run_in_process(tmp_path, IMAGE_INDEX, SPLITS)
     assert result.success
     check = next(c for c in result.get_asset_check_evaluations() if c.check_name == "images_are_readable")
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
+
+
+def test_what_a_blocking_check_refused_never_counts_as_current(tmp_path):
+    registry = write_registry(tmp_path / "datasets.yaml", write_images(tmp_path / "images"))
+    broken = tmp_path / "images" / "rust" / "leaf_07.png"
+    broken.write_bytes(b"no image")
+    places = {"results": tmp_path / "results", "registry": registry}
+    for _ in range(2):  # the second time must not take the refused index for a finished one
+        with pytest.raises(UserError, match="images_are_readable"):
+            run_dataset("tiny", phases=[1], **places)
+        assert states(tmp_path)["dataset/image_index"] == "failed"
+        assert report(tmp_path)["phases_completed"] == []
+    broken.write_bytes((tmp_path / "images" / "rust" / "leaf_06.png").read_bytes())
+    run_dataset("tiny", phases=[1], **places)
+    assert report(tmp_path)["phases_completed"] == [1]
 
 
 class VectorsWithNan:
@@ -169,15 +210,19 @@ def test_vectors_that_are_no_numbers_stop_the_run_and_their_rows_are_named(copy_
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.ERROR)
     assert check.metadata["rows"].value == ["2"]
     assert "embeddings__neighbors" not in {e.step_key for e in result.all_events if e.is_step_start}
+    verdicts = judge_dataset(open_workspace(copy_of_finished).dataset("tiny"))
+    assert verdicts["embeddings/embeddings"].state == "failed"
+    assert verdicts["quality/near_duplicate"].state == "stale"
 
 
 def test_two_runs_give_the_same_bytes(finished, tmp_path):
-    registry = write_registry(tmp_path / "datasets.yaml", finished / "images")
+    write_registry(tmp_path / "datasets.yaml", finished / "images")
     assert run_in_process(tmp_path).success
     ours, theirs = contents(tmp_path / "results" / "tiny"), contents(finished / "results" / "tiny")
-    files = [artifact.file for artifact in (*MEASURED.values(), SCORE)]
-    assert {f for f in files if ours[f][0] != theirs[f][0]} == set()
-    assert registry.exists()
+    undated = {a.file for a in EVERYTHING} - {RESULT.file}
+    assert {f for f in undated if ours[f][0] != theirs[f][0]} == set()
+    first, second = report(finished), report(tmp_path)
+    assert {**first, "date": None} == {**second, "date": None}
 
 
 def test_a_setting_makes_stale_what_depends_on_it_and_nothing_else(copy_of_finished):
@@ -191,6 +236,22 @@ def test_a_setting_makes_stale_what_depends_on_it_and_nothing_else(copy_of_finis
         "embeddings/umap_3d",
         "quality/near_duplicate",
     }
+
+
+def test_a_setting_changes_the_data_version_of_what_it_changes_and_of_nothing_else(copy_of_finished):
+    def versions():
+        made = run_in_process(copy_of_finished, LABELS, NEIGHBORS, METRIC_ARTIFACTS["near_duplicate"])
+        return {
+            event.asset_key.to_user_string(): event.materialization.tags["dagster/data_version"]
+            for event in made.get_asset_materialization_events()
+        }
+
+    before = versions()
+    assert versions() == before
+    write_registry(copy_of_finished / "datasets.yaml", images_of(copy_of_finished), "near_dup_threshold: 0.9")
+    after = versions()
+    changed = {key for key in before if after[key] != before[key]}
+    assert changed == {"embeddings/neighbors", "quality/near_duplicate"}
 
 
 def images_of(root):
@@ -243,6 +304,17 @@ def test_a_broken_registry_is_told_without_a_stack(tmp_path):
     assert done.returncode == 1
     assert "unknown key 'labelcol'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_mistake_in_the_settings_is_told_without_a_stack(tmp_path):
+    registry = write_registry(tmp_path / "datasets.yaml", write_images(tmp_path / "images"))
+    (tmp_path / "config.json").write_text('{"split_sed": 1}')
+    tags = '{"dagster/partition": "tiny"}'
+    done = dagster(*JOB, "benchmark", "--tags", tags, env=environment(tmp_path, registry))
+    assert done.returncode == 1
+    assert "unknown key 'split_sed'. Did you mean 'split_seed'" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "results").exists()
 
 
 def test_pixels_and_hashes_come_from_one_pass_and_agree_with_the_index(finished):

@@ -1,0 +1,142 @@
+"""What Dagster adds: the benchmark job on 20 tiny images against the same pure functions in a fresh process.
+
+`python benchmarks/bench_overhead.py [REPEATS]`: both medians in seconds and their difference, which shall be
+at most 6 s. Both start from nothing: a new process, an empty results folder, no cached embeddings.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+LIMIT_S = 6.0
+IMAGES = 20
+REPEATS = 5
+CLASSES = ("blight", "healthy")
+
+
+def write_images(folder: Path) -> None:
+    """Write noise images in a folder per class."""
+    rng = np.random.default_rng(0)
+    for number in range(IMAGES):
+        pixels = rng.integers(0, 256, size=(48, 64, 3)).astype(np.uint8)
+        file = folder / CLASSES[number % len(CLASSES)] / f"{number:02}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(file)
+
+
+def run_pure_functions(registry: Path, out: Path) -> None:
+    """Do what the job does, without Dagster, store or cache."""
+    from agml_assets.dataset.decode_pass import decode_source
+    from agml_assets.dataset.sources import open_source
+    from agml_assets.dataset.splits import make_splits
+    from agml_assets.embeddings.duplicate_groups import duplicate_groups
+    from agml_assets.embeddings.embedder import ImageEmbedder
+    from agml_assets.embeddings.images import encode_from_pixels
+    from agml_assets.embeddings.neighbors import find_neighbors
+    from agml_assets.embeddings.umap_projection import project_umap
+    from agml_assets.quality.invariants import check_group_invariants, check_invariants
+    from agml_assets.quality.metrics import METRICS
+    from agml_assets.quality.score import score
+    from agml_assets.registry.datasets import load_registry
+    from agml_assets.settings import Settings
+
+    entry = load_registry(registry).get("tiny")
+    settings = Settings().override(dict(entry.settings), "the registry")
+    decoded = decode_source(open_source(entry), work_dir=out / "work", settings=settings)
+    if decoded.pixels is None or decoded.pixel_hashes is None:
+        raise RuntimeError("the pass gave no pixels")
+    usable = decoded.image_index.filter(decoded.image_index["row"].is_not_null()).sort("row")
+    labels = usable["label"].to_numpy().astype(np.int64)
+    splits, _ = make_splits(labels, usable["native_split"].to_list(), settings)
+    pixels = np.load(decoded.pixels, mmap_mode="r")
+    vectors = encode_from_pixels(ImageEmbedder.from_settings(settings), pixels)(0, len(pixels))
+    neighbors = find_neighbors(
+        vectors,
+        threshold=settings.near_dup_threshold,
+        max_pairs=settings.max_pairs,
+        ivf_threshold=settings.faiss_ivf_threshold,
+    )
+    groups = duplicate_groups(decoded.pixel_hashes["blake3_group"].to_numpy(), neighbors.near_group)
+    for dimensions in (2, 3):
+        project_umap(vectors, neighbors, n_components=dimensions, seed=42)
+    made: dict[str, Any] = {
+        "image_index": decoded.image_index,
+        "pixel_hashes": decoded.pixel_hashes,
+        "splits": splits,
+        "embeddings": vectors,
+        "labels": labels,
+        "neighbors": neighbors,
+        "duplicate_groups": groups,
+    }
+    metrics = {}
+    for metric in METRICS:
+        arguments = {key.rpartition("/")[2]: made[key.rpartition("/")[2]] for key in metric.inputs}
+        if metric.settings:
+            arguments["settings"] = settings
+        metrics[metric.name] = metric.compute(**arguments)
+    scored = score(metrics, [1, 2])
+    breaches = check_invariants(metrics) + check_group_invariants(groups)
+    (out / "result.json").write_text(json.dumps({"metrics": metrics, "score": scored, "breaches": breaches}))
+
+
+def seconds(command: list[str], environment: dict[str, str], folder: Path) -> float:
+    """Return how long a command takes; one that fails ends the benchmark."""
+    started = time.perf_counter()
+    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(done.stderr[-3000:])
+    return time.perf_counter() - started
+
+
+def one_round(folder: Path) -> tuple[float, float]:
+    """Return the seconds of the job and of the pure functions, each from nothing."""
+    write_images(folder / "images")
+    registry = folder / "datasets.yaml"
+    registry.write_text(
+        f"datasets:\n  - name: tiny\n    path: {folder / 'images'}\n"
+        "    settings: {embed_model: efficientnet_lite0}\n"
+    )
+    home = folder / "dagster_home"
+    home.mkdir()
+    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    environment = {
+        **{k: v for k, v in os.environ.items() if not k.startswith(("AGML_", "DAGSTER_"))},
+        "AGML_REGISTRY": str(registry),
+        "AGML_RESULTS": str(folder / "results"),
+        "DAGSTER_HOME": str(home),
+        "HF_HUB_OFFLINE": "1",
+    }
+    dagster = str(Path(sys.executable).parent / "dagster")
+    tags = '{"dagster/partition": "tiny"}'
+    job = [dagster, "job", "execute", "-m", "agml_assets.definitions", "-j", "benchmark", "--tags", tags]
+    pure = [sys.executable, str(Path(__file__).absolute()), "--pure", str(registry), str(folder)]
+    return seconds(job, environment, folder), seconds(pure, environment, folder)
+
+
+def main(repeats: int) -> None:
+    """Print the medians and their difference."""
+    rounds = []
+    for _ in range(repeats):
+        with tempfile.TemporaryDirectory() as folder:
+            rounds.append(one_round(Path(folder)))
+    job, pure = (statistics.median(times) for times in zip(*rounds, strict=True))
+    print(f"{IMAGES} images, median of {repeats}: benchmark job {job:.1f} s, pure functions {pure:.1f} s")
+    print(f"Dagster, store and reports add {job - pure:.1f} s (limit {LIMIT_S:.0f} s)")
+    if job - pure > LIMIT_S:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--pure"]:
+        run_pure_functions(Path(sys.argv[2]), Path(sys.argv[3]))
+    else:
+        main(int(sys.argv[1]) if len(sys.argv) > 1 else REPEATS)

@@ -1,0 +1,66 @@
+"""Shards are found by content, and a killed run goes on at its next one."""
+
+import numpy as np
+import pytest
+
+from agml_assets.embeddings.cache import EmbeddingCache, embed_in_shards
+from agml_assets.store import ArtifactStore
+
+IMAGES = [f"hash{i}" for i in range(10)]
+IDENTITY = {"model": "m", "preprocessing": "p", "precision": "float32"}
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return EmbeddingCache(ArtifactStore(tmp_path / "results"))
+
+
+def run(cache, out, images=IMAGES, identity=IDENTITY, stop_after=99):
+    calls = []
+
+    def encode(start, stop):
+        if len(calls) == stop_after:
+            raise KeyboardInterrupt
+        calls.append((start, stop))
+        return np.arange(start, stop, dtype=np.float32)[:, None] * np.ones(3, np.float32)
+
+    use = embed_in_shards(encode, images, identity, cache, out, shard_size=4)
+    return use, calls
+
+
+def test_a_second_run_over_the_same_images_encodes_nothing(cache, tmp_path):
+    use, calls = run(cache, tmp_path / "a.npy")
+    assert (use.verdict, use.misses, calls) == ("miss", 10, [(0, 4), (4, 8), (8, 10)])
+    use, calls = run(cache, tmp_path / "b.npy")
+    assert (use.verdict, use.hits, calls) == ("hit", 10, [])
+    assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
+    np.testing.assert_array_equal(np.load(tmp_path / "a.npy")[:, 0], np.arange(10))
+
+
+def test_a_killed_run_goes_on_at_its_next_shard(cache, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        run(cache, tmp_path / "a.npy", stop_after=2)
+    use, calls = run(cache, tmp_path / "a.npy")
+    assert calls == [(8, 10)]
+    assert (use.verdict, use.hits, use.misses) == ("partial", 8, 2)
+
+
+def test_other_images_models_preprocessing_or_precision_are_encoded_again(cache, tmp_path):
+    run(cache, tmp_path / "a.npy")
+    for change in ({"model": "n"}, {"preprocessing": "q"}, {"precision": "bfloat16"}):
+        assert run(cache, tmp_path / "b.npy", identity={**IDENTITY, **change})[0].verdict == "miss"
+    changed = [*IMAGES[:5], "other", *IMAGES[6:]]
+    assert run(cache, tmp_path / "b.npy", images=changed)[1] == [(4, 8)]
+    assert run(cache, tmp_path / "b.npy", images=IMAGES[::-1])[0].verdict == "miss"
+
+
+def test_a_damaged_shard_is_encoded_again(cache, tmp_path):
+    run(cache, tmp_path / "a.npy")
+    shard = sorted((tmp_path / "results").rglob("*.npy"))[0]
+    content = bytearray(shard.read_bytes())
+    content[-1] ^= 1
+    shard.write_bytes(content)
+    use, calls = run(cache, tmp_path / "b.npy")
+    assert len(calls) == 1
+    assert use.verdict == "partial"
+    assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
