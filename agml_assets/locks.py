@@ -30,7 +30,7 @@ def exclusive(path: Path, what: str, holder: str) -> Iterator[None]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     note = path.with_suffix(".holder.json")
-    lock = FileLock(path)
+    lock = FileLock(path, mode=0o666)  # another user of the machine may come next
     reminded = -_REMIND_S
     while True:
         try:
@@ -41,6 +41,7 @@ def exclusive(path: Path, what: str, holder: str) -> Iterator[None]:
                 logger.warning("Waiting for %s: held by %s.", what, _describe(note))
                 reminded = time.monotonic()
     try:
+        note.unlink(missing_ok=True)  # a killed holder's, perhaps another user's
         note.write_text(json.dumps({"holder": holder, "pid": os.getpid(), "host": socket.gethostname()}))
         yield
     finally:
@@ -52,5 +53,5 @@ def _describe(note: Path) -> str:
     try:
         who = json.loads(note.read_text())
         return f"{who['holder']} (process {who['pid']} on {who['host']})"
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return f"another process (lock {note.with_suffix('').with_suffix('.lock')})"

@@ -22,14 +22,14 @@ class Progress:
         self._what = what
         self._log = log or logging.getLogger(__name__).info
         self._started = self._last = time.monotonic()
-        self._first: int | None = None
+        self._first: tuple[int, float] | None = None
         self._bar: tqdm | None = None
 
     def __call__(self, done: int, total: int) -> None:
         """Note that `done` of `total` are finished."""
         now = time.monotonic()
         if self._first is None:
-            self._first = done
+            self._first = (done, now)
         if sys.stderr.isatty():
             if self._bar is None:
                 self._bar = tqdm(total=total, desc=self._what, unit="", leave=False, initial=done)
@@ -40,7 +40,9 @@ class Progress:
             self._log(f"{self._what}: {done} of {total} in {now - self._started:.1f} s")
         elif now - self._last >= _EVERY_S:
             self._last = now
-            self._log(describe_progress(self._what, done, total, done - self._first, now - self._started))
+            # What was there at the first call, and the time until then, say nothing of the rate from now on.
+            before, since = self._first
+            self._log(describe_progress(self._what, done, total, done - before, now - since))
 
 
 def show_log() -> None:

@@ -88,12 +88,14 @@ class ArtifactStore:
     def path(self, dataset: str, file: str) -> UPath:
         """Return where `file` (`room/name.ext`, or `result.json`) of `dataset` lies, existing or not."""
         parts = (dataset, *file.split("/"))
-        if any(part in ("", ".", "..") or "\\" in part for part in parts):
+        outside = any(part in ("", ".", "..") or "\\" in part or "\0" in part for part in parts)
+        if outside or "/" in dataset:
             raise UserError(f"{dataset!r}: {file!r} is not a place inside the results root.")
         return self.root.joinpath(*parts)
 
     def local_folder(self, dataset: str, name: str) -> Path:
         """Return a local folder, created, for unfinished work and locks of `dataset`."""
+        self.path(dataset, name)  # refuses what would leave the root
         base = Path(self.root.path) if self.is_local else self.scratch / _slug(str(self.root))
         folder = base / dataset / name
         folder.mkdir(parents=True, exist_ok=True)
@@ -103,7 +105,7 @@ class ArtifactStore:
         """Return the sidecar of a finished artifact; None when it is absent or unfinished."""
         path = self.path(dataset, file)
         try:
-            values = json.loads(_beside(path, ".meta.json").read_text())
+            values = json.loads(_beside(path, ".meta.json").read_text(encoding="utf-8"))
             sidecar = Sidecar(**values)
             complete = sidecar.removed or path.stat().st_size == sidecar.bytes
         except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):
@@ -135,12 +137,13 @@ class ArtifactStore:
                 **{**sidecar, "digest": file_digest(stage), "bytes": stage.stat().st_size},
                 finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
             )
+            text = dump_json(asdict(complete))
             # Without its sidecar an artifact counts as absent: a crash between these lines leaves no lie.
             _beside(path, ".meta.json").unlink(missing_ok=True)
             self._put(stage, path)
         finally:
             stage.unlink(missing_ok=True)
-        self.write_text(_beside(path, ".meta.json"), dump_json(asdict(complete)))
+        self.write_text(_beside(path, ".meta.json"), text)
         self.clear_failure(dataset, file)
         return complete
 
@@ -148,9 +151,9 @@ class ArtifactStore:
         """Read an artifact: a frame, a (memory-mapped) array, a dict of arrays, JSON values or text."""
         path = self.path(dataset, file)
         if path.suffix == ".json":
-            return json.loads(path.read_text())
+            return json.loads(path.read_text(encoding="utf-8"))
         if path.suffix == ".html":
-            return path.read_text()
+            return path.read_text(encoding="utf-8")
         local = self._local_copy(path, dataset, file)
         if path.suffix == ".parquet":
             return pl.read_parquet(local)
@@ -159,6 +162,13 @@ class ArtifactStore:
         with np.load(local, allow_pickle=False) as arrays:
             return dict(arrays)
 
+    def is_intact(self, dataset: str, file: str) -> bool:
+        """Return whether an artifact is there and its content is, byte for byte, what was written."""
+        sidecar = self.sidecar(dataset, file)
+        if sidecar is None or sidecar.removed:
+            return False
+        return file_digest(self._local_copy(self.path(dataset, file), dataset, file)) == sidecar.digest
+
     def remove(self, dataset: str, file: str) -> None:
         """Remove an artifact's file to save space; its sidecar stays, and says so."""
         sidecar = self.sidecar(dataset, file)
@@ -166,6 +176,8 @@ class ArtifactStore:
             path = self.path(dataset, file)
             self.write_text(_beside(path, ".meta.json"), dump_json(asdict(replace(sidecar, removed=True))))
             path.unlink(missing_ok=True)
+            if not self.is_local:
+                self._staged(path, sidecar).unlink(missing_ok=True)
 
     def write_text(self, path: UPath, text: str) -> None:
         """Write a small text file atomically."""
@@ -185,7 +197,8 @@ class ArtifactStore:
     def failure(self, dataset: str, file: str) -> dict[str, str] | None:
         """Return the note of a failed last try (`error`, `run_id`, `at`), or None."""
         try:
-            note: dict[str, str] = json.loads(_beside(self.path(dataset, file), ".failed.json").read_text())
+            text = _beside(self.path(dataset, file), ".failed.json").read_text(encoding="utf-8")
+            note: dict[str, str] = json.loads(text)
         except (FileNotFoundError, NotADirectoryError, ValueError):
             return None
         return note
@@ -214,15 +227,18 @@ class ArtifactStore:
         if self.is_local:
             return Path(path.path)
         sidecar = self.sidecar(dataset, file)
-        if sidecar is None:
+        if sidecar is None or sidecar.removed:
             raise FileNotFoundError(str(path))
-        local = self.scratch / "staged" / f"{sidecar.digest}{path.suffix}"
+        local = self._staged(path, sidecar)
         if not local.exists():
             local.parent.mkdir(parents=True, exist_ok=True)
             stage = local.with_name(f"{local.name}.{os.getpid()}.tmp")
             path.fs.get_file(path.path, str(stage))
             stage.replace(local)
         return local
+
+    def _staged(self, path: UPath, sidecar: Sidecar) -> Path:
+        return self.scratch / "staged" / f"{sidecar.digest}{path.suffix}"
 
 
 def dump_json(value: Any) -> str:

@@ -1,10 +1,21 @@
 """One finished benchmark of a tiny dataset, run once, for every test that reads it."""
 
+import os
 import shutil
 
 import pytest
 
 from tests.tiny import JOB, dagster, environment, write_images, write_registry
+
+# Before anything reads it: no test reaches out to a hub.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture(autouse=True)
+def own_environment(monkeypatch):
+    """Whatever the developer's shell names, tests name their own places."""
+    for name in ("AGML_CONFIG", "AGML_REGISTRY", "AGML_RESULTS", "DAGSTER_HOME"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,10 @@
 """The artifact store: round trips, atomic writes, sidecars, and paths that stay inside."""
 
 import json
+import os
+import subprocess
+import sys
+import time
 
 import numpy as np
 import polars as pl
@@ -79,6 +83,87 @@ def test_a_crash_while_writing_leaves_the_old_artifact_whole(tmp_path, monkeypat
     assert {p.name for p in (tmp_path / "beans/room").iterdir()} == {"value.json", "value.json.meta.json"}
 
 
+def test_a_file_that_cannot_be_put_into_place_leaves_the_old_one_or_none(store, monkeypatch):
+    store.write("beans", "room/array.npy", np.arange(3), SIDECAR)
+
+    def crash(*_):
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ArtifactStore, "_put", crash)
+        with pytest.raises(OSError, match="no space"):
+            store.write("beans", "room/array.npy", np.arange(4), SIDECAR)
+    assert store.sidecar("beans", "room/array.npy") is None
+    assert sorted(p.name for p in store.path("beans", "room").iterdir()) == ["array.npy"]
+    store.write("beans", "room/array.npy", np.arange(4), SIDECAR)
+    np.testing.assert_array_equal(store.read("beans", "room/array.npy"), np.arange(4))
+
+
+@pytest.mark.parametrize("info", [{"loss": float("nan")}, {"count": np.int64(3)}])
+def test_facts_that_are_not_json_leave_the_old_artifact_whole(store, info):
+    old = store.write("beans", "room/value.json", {"n": 1}, SIDECAR)
+    with pytest.raises((ValueError, TypeError)):
+        store.write("beans", "room/value.json", {"n": 2}, {**SIDECAR, "info": info})
+    assert store.sidecar("beans", "room/value.json") == old
+    assert store.read("beans", "room/value.json") == {"n": 1}
+
+
+@pytest.mark.parametrize("value", [{"loss": float("nan")}, [float("inf")]])
+def test_a_value_that_is_not_json_is_refused_before_anything_changes(store, value):
+    old = store.write("beans", "room/value.json", {"n": 1}, SIDECAR)
+    with pytest.raises(ValueError, match="JSON"):
+        store.write("beans", "room/value.json", value, SIDECAR)
+    assert store.sidecar("beans", "room/value.json") == old
+
+
+REWRITE = """
+import sys, numpy as np
+from agml_assets.store import ArtifactStore
+store, n = ArtifactStore(sys.argv[1]), 0
+side = {"artifact": "a", "code_version": "1", "inputs": {}, "settings": {}}
+while True:
+    n += 1
+    store.write("beans", "room/array.npy", np.full(500_000, n), side)
+    print(n, flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_sigkill_at_any_moment_leaves_the_artifact_whole_or_absent(tmp_path):
+    for delay in np.linspace(0, 0.05, 12):
+        command = [sys.executable, "-c", REWRITE, str(tmp_path)]
+        writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert writer.stdout.readline() == "1\n"
+        time.sleep(delay)
+        writer.kill()
+        writer.communicate()
+        store = ArtifactStore(tmp_path)
+        if store.sidecar("beans", "room/array.npy") is not None:
+            assert store.is_intact("beans", "room/array.npy")
+            assert len(np.unique(store.read("beans", "room/array.npy"))) == 1
+
+
+def test_text_is_utf8_whatever_the_locale(tmp_path):
+    store = ArtifactStore(tmp_path)
+    for file in ("room/value.json", "room/page.html"):
+        store.write("beans", file, VALUES[file], {**SIDECAR, "info": {"class": "é"}})
+    read = (
+        "from agml_assets.store import ArtifactStore; import sys; s = ArtifactStore(sys.argv[1]);"
+        "print(ascii([s.read('beans', 'room/value.json'), s.read('beans', 'room/page.html'),"
+        "dict(s.sidecar('beans', 'room/page.html').info)]))"
+    )
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", read, str(tmp_path)],
+        env={**os.environ, **locale},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    expected = [VALUES["room/value.json"], VALUES["room/page.html"], {"class": "é"}]
+    assert done.stdout.strip() == ascii(expected), done.stderr
+
+
 def test_an_artifact_without_its_sidecar_counts_as_absent(tmp_path, monkeypatch):
     store = ArtifactStore(tmp_path)
     store.write("beans", "room/value.json", {"n": 1}, SIDECAR)
@@ -119,13 +204,68 @@ def test_what_is_removed_to_save_space_goes_on_vouching(store):
         store.read("beans", "room/array.npy")
 
 
+def test_what_was_removed_is_not_read_from_a_copy_made_before(store):
+    store.write("beans", "room/array.npy", np.arange(3), SIDECAR)
+    store.read("beans", "room/array.npy")
+    store.remove("beans", "room/array.npy")
+    assert not list(store.scratch.rglob("*.npy"))
+    with pytest.raises(FileNotFoundError):
+        store.read("beans", "room/array.npy")
+
+
+def test_arrays_of_a_remote_store_are_staged_under_the_scratch_folder_and_mapped(tmp_path, monkeypatch):
+    monkeypatch.setenv("AGML_SCRATCH", str(tmp_path / "scratch"))
+    store = ArtifactStore(f"memory://{tmp_path.name}-staged")
+    for value in (np.arange(3), np.arange(4)):
+        written = store.write("beans", "room/array.npy", value, SIDECAR)
+        array = store.read("beans", "room/array.npy")
+        assert isinstance(array, np.memmap)
+        assert str(array.filename) == str(tmp_path / "scratch" / "staged" / f"{written.digest}.npy")
+        np.testing.assert_array_equal(array, value)
+    assert store.local_folder("beans", ".work/x").is_relative_to(tmp_path / "scratch")
+
+
+def test_the_digest_is_the_blake3_of_the_file(tmp_path):
+    from blake3 import blake3
+
+    written = ArtifactStore(tmp_path).write("beans", "room/value.json", [1], SIDECAR)
+    content = (tmp_path / "beans/room/value.json").read_bytes()
+    assert (written.digest, written.bytes) == (blake3(content).hexdigest(), len(content))
+
+
+def test_a_changed_byte_is_found(tmp_path):
+    store = ArtifactStore(tmp_path)
+    store.write("beans", "room/value.json", {"n": 1}, SIDECAR)
+    assert store.is_intact("beans", "room/value.json")
+    file = tmp_path / "beans/room/value.json"
+    file.write_text(file.read_text().replace("1", "2"))
+    assert store.sidecar("beans", "room/value.json") is not None
+    assert not store.is_intact("beans", "room/value.json")
+    assert not store.is_intact("beans", "room/absent.json")
+
+
 @pytest.mark.parametrize(
     ("dataset", "file"),
-    [("..", "a.json"), ("beans", "../a.json"), ("beans", "/etc/a.json"), ("a\\b", "a.json"), ("", "a")],
+    [
+        ("..", "a.json"),
+        ("beans", "../a.json"),
+        ("beans", "/etc/a.json"),
+        ("a\\b", "a.json"),
+        ("", "a.json"),
+        ("beans", ""),
+        ("/etc", "a.json"),
+        ("a/../../b", "a.json"),
+        ("beans/..", "a.json"),
+        ("beans", "a\0.json"),
+    ],
 )
 def test_no_path_leaves_the_results_root(store, dataset, file):
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="not a place inside the results root"):
         store.write(dataset, file, {}, SIDECAR)
+    with pytest.raises(UserError):
+        store.read(dataset, file)
+    with pytest.raises(UserError):
+        store.local_folder(dataset, file)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), np.float32(1), {1, 2}])

@@ -43,14 +43,9 @@ class EmbeddingCache:
 
     def get(self, key: str) -> Float[np.ndarray, "n d"] | None:
         """Return the shard, or None when it is absent or damaged."""
-        sidecar = self._store.sidecar(PLATFORM, _file(key))
-        if sidecar is None:
+        if not self._store.is_intact(PLATFORM, _file(key)):
             return None
-        try:
-            vectors = np.array(self._store.read(PLATFORM, _file(key)))
-        except (ValueError, OSError):
-            return None
-        return vectors if sidecar.info.get("vectors") == _digest(vectors) else None
+        return np.array(self._store.read(PLATFORM, _file(key)))
 
     def put(self, key: str, vectors: Float[np.ndarray, "n d"]) -> None:
         """Store a shard."""
@@ -63,7 +58,6 @@ class EmbeddingCache:
                 "code_version": "1",
                 "inputs": {},
                 "settings": {},
-                "info": {"vectors": _digest(vectors)},
             },
         )
 
@@ -115,7 +109,3 @@ def embed_in_shards(
 
 def _file(key: str) -> str:
     return f"embeddings/cache/{key[:2]}/{key}.npy"
-
-
-def _digest(vectors: Float[np.ndarray, "n d"]) -> str:
-    return blake3(np.ascontiguousarray(vectors).tobytes()).hexdigest()

@@ -8,8 +8,8 @@ import io
 import json
 import logging
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, redirect_stdout
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -152,8 +152,15 @@ class ImageEmbedder:
         if device == "cuda":
             name = str(torch.cuda.get_device_properties(0).uuid)
             lock = Path(tempfile.gettempdir()) / "agml-assets-locks" / f"gpu-{name}.lock"
+            with suppress(FileExistsError):
+                lock.parent.mkdir()
+                lock.parent.chmod(0o777)  # the GPU is shared by all users of the machine
             self._held.enter_context(exclusive(lock, f"GPU {name}", f"embedding with {self.model}"))
-        self.backend.load(torch.device(device), getattr(torch, self.precision))
+        try:
+            self.backend.load(torch.device(device), getattr(torch, self.precision))
+        except BaseException:
+            self._held.close()  # else the next try in this process would wait for itself
+            raise
         self.device = device
         self.loads += 1
         logger.info("Loaded %s on %s.", self.model, device)
@@ -205,7 +212,7 @@ class _EfficientNetLite0:
 class _Transformers:
     """A vision model of `transformers`, read from the hub or a local folder, never with remote code.
 
-    The vector is the class token after the last layer norm; models without one give their pooled output.
+    The vector is the class token of the last hidden state; models without one give their pooled output.
     """
 
     def __init__(self, model: str, revision: str | None) -> None:
@@ -247,16 +254,32 @@ class _Transformers:
         )
 
     def load(self, device: "torch.device", dtype: "torch.dtype") -> None:
+        from safetensors import SafetensorError
         from transformers import AutoModel
 
         try:
-            model = AutoModel.from_pretrained(**self._where)
-        except (OSError, ValueError) as error:
+            whole, report = AutoModel.from_pretrained(**self._where, output_loading_info=True)
+        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
             raise _cannot_load(self._name, error) from None
-        model = getattr(model, "vision_model", model)
-        self._model = model.eval().to(device, dtype)
+        model = getattr(whole, "vision_model", whole)
         names = [name for name, _ in model.named_parameters()]
         self._has_class_token = any(n.endswith(("cls_token", "class_embedding")) for n in names)
+        self._refuse_random_weights(whole, model, report["missing_keys"])
+        self._model = model.eval().to(device, dtype)
+
+    def _refuse_random_weights(self, whole: Any, used: Any, missing: Collection[str]) -> None:
+        """Refuse what `transformers` only warns of: parts that the files lack get random weights."""
+        tensors = {id(tensor) for tensor in (*used.parameters(), *used.buffers())}
+        unused = ("mask_token", "pooler") if self._has_class_token else ("mask_token",)
+        random = [
+            name
+            for name, tensor in (*whole.named_parameters(), *whole.named_buffers())
+            if name in missing and id(tensor) in tensors and not any(part in name for part in unused)
+        ]
+        if random:
+            raise _cannot_load(
+                self._name, ValueError(f"its files lack {len(random)} of its weights, such as {random[0]}.")
+            )
 
     def prepare_pixels(self, batch: UInt8[np.ndarray, "n 256 256 3"]) -> Float[np.ndarray, "n 3 h w"]:
         cropped = _centre(batch, *self._crop)

@@ -10,6 +10,7 @@ from PIL import Image
 from agml_assets.dataset.decode import decode_rgb
 from agml_assets.dataset.sources import Source
 from agml_assets.embeddings.embedder import ImageEmbedder
+from agml_assets.errors import UserError
 
 Encode = Callable[[int, int], Float[np.ndarray, "n d"]]
 
@@ -29,6 +30,9 @@ def encode_from_source(
         source: Where the images come from.
         image_index: Says which source rows are usable.
         max_pixels: Limit of the decode policy.
+
+    Returns:
+        The function; it raises `UserError` where the source no longer gives every usable image.
     """
     source_rows = image_index.filter(pl.col("row").is_not_null()).sort("row")["source_row"].to_list()
 
@@ -44,6 +48,12 @@ def encode_from_source(
                 batch = []
             if example.source_row == source_rows[stop - 1]:
                 break
+        if (found := sum(map(len, vectors))) != stop - start:
+            raise UserError(
+                f"The source gives {found} of the {stop - start} images in its rows {source_rows[start]} to "
+                f"{source_rows[stop - 1]} that dataset/image_index lists: it has changed since. "
+                "Make dataset/image_index again, then the embeddings."
+            )
         return np.concatenate(vectors)
 
     return encode

@@ -26,7 +26,7 @@ _BORDER = 1e-5  # float32 products of unit vectors differ by less from one BLAS 
 _TOLERANCE = 1e-9  # vectors that differ in length alone reach a threshold of 1, although float64 may give less
 _UNIT_TOLERANCE = 1e-3  # vectors that were kept in half precision pass; they are brought to unit length
 _FEW = 1 << 18  # up to so many pairs are cheaper one by one than as a whole block
-_COLUMNS_FLOAT64 = 4096
+_AT_ONCE_FLOAT64 = 4096  # vectors
 _ROWS_READ = 65_536
 
 
@@ -118,7 +118,7 @@ def find_neighbors(
             block = left[start:stop] @ right
             if spread is not None:
                 # Equal vectors share a column: a product may give them different last bits.
-                block = block[:, spread]
+                block = block.index_select(1, spread)
             block.clamp_(-1, 1)
             inside = torch.arange(stop - start, device=device)
             block[inside, inside + start] = -torch.inf
@@ -127,7 +127,7 @@ def find_neighbors(
                 ids[start:stop], cosines[start:stop] = nearest.cpu().numpy(), similar.cpu().numpy()
                 hot = torch.nonzero(similar[:, 0] >= threshold - _BORDER)[:, 0]
                 if len(hot):
-                    pairs.add(block[hot, start:], hot + start, start)
+                    pairs.add(block[:, start:].index_select(0, hot), hot + start, start)
             if progress:
                 progress(stop, n)
     return pairs.result(ids, cosines, EXACT)
@@ -162,21 +162,21 @@ class _Pairs:
         columns = torch.arange(first_column, len(self._embeddings), device=self._device)
         hits = similar >= self._threshold - _BORDER
         hits &= columns > rows[:, None]
-        border = hits & (similar < self._threshold + _BORDER)
-        border &= self._first_equal[rows][:, None] != self._first_equal[columns]
-        self._decide(hits, border, rows, columns)
-        per_row = hits.sum(dim=1)
-        count = int(per_row.sum())
-        self._counted += count
-        if count and self._room:
-            enough = int(torch.searchsorted(per_row.cumsum(0), self._room)) + 1
-            i, j = (index[: self._room] for index in torch.nonzero(hits[:enough], as_tuple=True))
-            self._store(torch.stack([rows[i], columns[j]], dim=1).cpu().numpy(), similar[i, j].cpu().numpy())
-        if count <= _FEW:
+        if torch.count_nonzero(hits) <= _FEW:
             i, j = torch.nonzero(hits, as_tuple=True)
+            true = self._are_pairs(similar[i, j], rows[i], columns[j])
+            i, j = i[true], j[true]
+            self._counted += len(i)
             self._join(rows[i], columns[j])
         else:
+            self._clear_border(hits, similar, rows, columns)
+            self._counted += int(torch.count_nonzero(hits))
             self._join_many(hits, rows, columns)
+            # Only as many rows are listed as fill the room.
+            enough = int(torch.searchsorted(hits.sum(dim=1).cumsum(0), self._room)) + 1
+            i, j = torch.nonzero(hits[:enough] if self._room else hits[:0], as_tuple=True)
+        i, j = i[: self._room], j[: self._room]
+        self._store(torch.stack([rows[i], columns[j]], dim=1).cpu().numpy(), similar[i, j].cpu().numpy())
 
     def add_all(self, pairs: Int64[np.ndarray, "p 2"], cosines: Float32[np.ndarray, " p"]) -> None:
         """Take all pairs at once, in lexicographic order."""
@@ -200,28 +200,43 @@ class _Pairs:
             index_type=index_type,
         )
 
-    def _decide(
+    def _are_pairs(
+        self,
+        similar: "Float[torch.Tensor, ' e']",
+        i: "Int64[torch.Tensor, ' e']",
+        j: "Int64[torch.Tensor, ' e']",
+    ) -> "Bool[torch.Tensor, ' e']":
+        """Say which candidates are pairs; those on the border are computed again in float64."""
+        import torch
+
+        border = (similar < self._threshold + _BORDER) & (self._first_equal[i] != self._first_equal[j])
+        pairs = ~border
+        for some in torch.nonzero(border)[:, 0].split(_AT_ONCE_FLOAT64):
+            products = self._float64(i[some]) * self._float64(j[some])
+            pairs[some] = products.sum(dim=1) >= self._threshold - _TOLERANCE
+        return pairs
+
+    def _clear_border(
         self,
         hits: "Bool[torch.Tensor, 'b m']",
-        border: "Bool[torch.Tensor, 'b m']",
+        similar: "Float[torch.Tensor, 'b m']",
         rows: "Int64[torch.Tensor, ' b']",
         columns: "Int64[torch.Tensor, ' m']",
     ) -> None:
-        """Compute the pairs on the border again in float64, and clear the hits that are none."""
+        """Clear the candidates of a whole block that are no pairs."""
         import torch
 
-        least = self._threshold - _TOLERANCE
-        if int(border.sum()) <= _FEW:
+        border = hits & (similar < self._threshold + _BORDER)
+        border &= self._first_equal[rows][:, None] != self._first_equal[columns]
+        if torch.count_nonzero(border) <= _FEW:
             i, j = torch.nonzero(border, as_tuple=True)
-            # Some at a time: each pair takes two vectors.
-            for some_i, some_j in zip(i.split(_COLUMNS_FLOAT64), j.split(_COLUMNS_FLOAT64), strict=True):
-                products = self._float64(rows[some_i]) * self._float64(columns[some_j])
-                hits[some_i, some_j] = products.sum(dim=1) >= least
+            hits[i, j] = self._are_pairs(similar[i, j], rows[i], columns[j])
             return
         left = self._float64(rows)
-        for start in range(0, len(columns), _COLUMNS_FLOAT64):
-            some = slice(start, start + _COLUMNS_FLOAT64)
-            hits[:, some] &= ~border[:, some] | (left @ self._float64(columns[some]).T >= least)
+        for start in range(0, len(columns), _AT_ONCE_FLOAT64):
+            some = slice(start, start + _AT_ONCE_FLOAT64)
+            exact = left @ self._float64(columns[some]).T
+            hits[:, some] &= ~border[:, some] | (exact >= self._threshold - _TOLERANCE)
 
     def _float64(self, rows: "Int64[torch.Tensor, ' b']") -> "Float[torch.Tensor, 'b d']":
         import torch
@@ -294,11 +309,12 @@ def _nearest(
     cut = torch.nonzero(values[:, k - 1] == values[:, k])[:, 0]
     values, found = values[:, :k], found[:, :k]
     if len(cut):
-        tied, least = block[cut], values[cut, -1:]
-        equal = tied == least
-        room = k - (tied > least).sum(dim=1, keepdim=True)
-        equal &= equal.cumsum(dim=1, dtype=torch.int32) <= room
-        found[cut] = torch.nonzero(equal | (tied > least))[:, 1].view(-1, k)
+        least = values[cut, -1:]
+        above = values[cut] > least
+        taken = block.index_select(0, cut) == least
+        taken &= taken.cumsum(dim=1, dtype=torch.int32) <= k - above.sum(dim=1, keepdim=True)
+        taken.scatter_(1, found[cut], above | taken.gather(1, found[cut]))
+        found[cut] = torch.nonzero(taken)[:, 1].view(-1, k)
     found = found.sort(dim=1).values
     values, order = block.gather(1, found).sort(dim=1, descending=True, stable=True)
     return found.gather(1, order), values

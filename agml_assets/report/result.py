@@ -1,14 +1,14 @@
 """`result.json` and `config_used.json`: the published schema and key order, our keys after the published ones."""
 
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from agml_assets.dataset.artifacts import IMAGE_INDEX, PIXELS, SPLITS
 from agml_assets.embeddings.artifacts import EMBEDDINGS
-from agml_assets.lineage import Artifact
+from agml_assets.lineage import Artifact, Verdict
 from agml_assets.quality.artifacts import SCORE
 from agml_assets.quality.summary import (
     MEASURED,
@@ -52,7 +52,7 @@ def build_result(dataset: DatasetWorkspace, clock: Callable[[], date] = today) -
     return {
         "dataset": dataset.entry.name,
         "date": clock().isoformat(),
-        "reproducibility": _reproducibility(dataset),
+        "reproducibility": _reproducibility(dataset, verdicts),
         "phases_completed": completed_phases(dataset, verdicts),
         "metrics": metrics,
         "score": {key: value for key, value in scored.items() if key != "breaches"},
@@ -115,7 +115,7 @@ def left_out(dataset: DatasetWorkspace) -> dict[str, str]:
     return {key: v.reason for key, v in judge_dataset(dataset).items() if v.state != "current"}
 
 
-def _reproducibility(dataset: DatasetWorkspace) -> dict[str, Any]:
+def _reproducibility(dataset: DatasetWorkspace, verdicts: Mapping[str, Verdict]) -> dict[str, Any]:
     settings: Settings = dataset.settings
     facts: dict[str, Any] = {
         "split_seed": settings.split_seed,
@@ -132,7 +132,7 @@ def _reproducibility(dataset: DatasetWorkspace) -> dict[str, Any]:
         "max_silhouette_samples": settings.max_silhouette_samples,
         "faiss_ivf_threshold": settings.faiss_ivf_threshold,
     }
-    index = _sidecar(dataset, IMAGE_INDEX)
+    index = _current(dataset, IMAGE_INDEX, verdicts)
     if index is not None:
         frame = dataset.read(IMAGE_INDEX)
         resolved = dict(index.info.get("resolved", {}))
@@ -144,7 +144,7 @@ def _reproducibility(dataset: DatasetWorkspace) -> dict[str, Any]:
             "num_images": int(frame["row"].count()),
             "num_classes": len(frame["class_name"].dtype.categories),
         }
-    splits, embeddings = _sidecar(dataset, SPLITS), _sidecar(dataset, EMBEDDINGS)
+    splits, embeddings = _current(dataset, SPLITS, verdicts), _current(dataset, EMBEDDINGS, verdicts)
     if splits is not None:
         facts |= {"split_digest": splits.digest, "split_fallbacks": splits.info.get("fallbacks", {})}
     if embeddings is not None:
@@ -155,8 +155,9 @@ def _reproducibility(dataset: DatasetWorkspace) -> dict[str, Any]:
     return {**facts, "versions": {"python": platform.python_version(), **_versions()}}
 
 
-def _sidecar(dataset: DatasetWorkspace, artifact: Artifact) -> Sidecar | None:
-    return dataset.store.sidecar(dataset.key, artifact.file)
+def _current(dataset: DatasetWorkspace, artifact: Artifact, verdicts: Mapping[str, Verdict]) -> Sidecar | None:
+    """Return the sidecar of an artifact that the report may speak of: one that today's inputs would give."""
+    return dataset.sidecar(artifact) if verdicts[artifact.key].state == "current" else None
 
 
 def _versions() -> dict[str, str]:

@@ -64,3 +64,44 @@ def test_a_damaged_shard_is_encoded_again(cache, tmp_path):
     assert len(calls) == 1
     assert use.verdict == "partial"
     assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
+
+
+def test_a_shard_damaged_anywhere_is_never_used(cache, tmp_path):
+    vectors = np.arange(12, dtype=np.float32).reshape(4, 3)
+    cache.put("ab", vectors)
+    shard = next((tmp_path / "results").rglob("ab.npy"))
+    whole = shard.read_bytes()
+    for place in range(len(whole)):
+        shard.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        assert cache.get("ab") is None
+    shard.write_bytes(whole)
+    np.testing.assert_array_equal(cache.get("ab"), vectors)
+
+
+def test_vectors_that_are_not_finite_pass_through_as_they_are(cache, tmp_path):
+    raw = np.array([[np.nan, 1], [0.6, 0.8], [np.inf, 0]], dtype=np.float32)
+    for name in ("encoded.npy", "cached.npy"):
+        out = tmp_path / name
+        embed_in_shards(lambda start, stop: raw[start:stop], IMAGES[:3], IDENTITY, cache, out, shard_size=2)
+        np.testing.assert_array_equal(np.load(out), raw)
+
+
+def test_another_dataset_with_the_same_images_shares_shards(tmp_path):
+    store = ArtifactStore(tmp_path / "results")
+    run(EmbeddingCache(store), tmp_path / "a.npy")
+    assert run(EmbeddingCache(ArtifactStore(store.root)), tmp_path / "b.npy")[0].verdict == "hit"
+
+
+def test_progress_counts_every_image_cached_or_not(cache, tmp_path):
+    for _ in range(2):
+        told = []
+        embed_in_shards(
+            lambda start, stop: np.ones((stop - start, 2), np.float32),
+            IMAGES,
+            IDENTITY,
+            cache,
+            tmp_path / "a.npy",
+            shard_size=4,
+            progress=lambda *counts: told.append(counts),
+        )
+        assert told == [(4, 10), (8, 10), (10, 10)]

@@ -1,11 +1,18 @@
 """The frozen models: preprocessing, vectors, and nothing loaded before it is needed."""
 
+import io
+import subprocess
+import sys
+
 import numpy as np
+import polars as pl
 import pytest
 from PIL import Image
 
 from agml_assets.dataset.decode import to_square_256
+from agml_assets.dataset.sources.base import Example
 from agml_assets.embeddings.embedder import ImageEmbedder
+from agml_assets.embeddings.images import encode_from_pixels, encode_from_source
 from agml_assets.errors import UserError
 
 
@@ -78,15 +85,29 @@ def test_a_transformers_model_gives_its_class_token_as_its_own_processor_would_f
     import torch
     from transformers import AutoImageProcessor, AutoModel
 
-    embedder = ImageEmbedder(str(dino))
+    embedder = ImageEmbedder(str(dino), batch_size=2)
     assert embedder.serves_from_pixels
     images = [photograph(seed) for seed in range(3)]
     inputs = AutoImageProcessor.from_pretrained(dino, backend="pil")(images=images, return_tensors="pt")
     with torch.no_grad():
         expected = AutoModel.from_pretrained(dino).eval()(**inputs).last_hidden_state[:, 0]
     expected = (expected / expected.norm(dim=1, keepdim=True)).numpy()
-    np.testing.assert_allclose(embedder.encode_pixels(pixels), expected, atol=1e-5)
-    np.testing.assert_allclose(embedder.encode_images(images), expected, atol=1e-5)
+    np.testing.assert_allclose(embedder.encode_pixels(pixels), expected, atol=1e-6)
+    np.testing.assert_allclose(embedder.encode_images(images), expected, atol=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(embedder.encode_pixels(pixels), axis=1), 1, atol=1e-6)
+    assert embedder.loads == 1
+
+
+@pytest.mark.parametrize("size", [(256, 256), (300, 320), (401, 257), (257, 1023), (120, 90), (1000, 33)])
+def test_stored_pixels_feed_a_model_what_its_own_processor_makes_of_the_image(dino, size):
+    from transformers import AutoImageProcessor
+
+    image = photograph(size=size)
+    expected = AutoImageProcessor.from_pretrained(dino, backend="pil")(images=[image], return_tensors="np")
+    backend = ImageEmbedder(str(dino)).backend
+    prepared = backend.prepare_pixels(to_square_256(image)[None])
+    assert prepared.shape == (1, 3, 224, 224)
+    np.testing.assert_allclose(prepared, expected["pixel_values"], atol=1e-6)
 
 
 def test_a_model_with_another_resize_rule_is_not_served_from_pixels(tmp_path):
@@ -95,9 +116,60 @@ def test_a_model_with_another_resize_rule_is_not_served_from_pixels(tmp_path):
     config = ViTConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64)
     ViTModel(config).save_pretrained(tmp_path)
     ViTImageProcessorPil().save_pretrained(tmp_path)
-    embedder = ImageEmbedder(str(tmp_path))
+    embedder = ImageEmbedder(str(tmp_path), batch_size=2)
     assert not embedder.serves_from_pixels
-    assert embedder.encode_images([photograph()]).shape == (1, 32)
+
+    images = [photograph(seed) for seed in range(5)]
+    index = pl.DataFrame({"source_row": range(7), "row": [0, None, 1, 2, None, 3, 4]})
+    encode = encode_from_source(embedder, FileSource(images, index), index, max_pixels=10**6)
+    vectors = np.concatenate([encode(0, 3), encode(3, 5)])
+    np.testing.assert_allclose(vectors, embedder.encode_images(images), atol=1e-6)
+    np.testing.assert_allclose(vectors, model_on_its_processor(tmp_path, images), atol=1e-6)
+
+
+class FileSource:
+    """PNG files of images in the rows that are usable, nonsense in the others."""
+
+    def __init__(self, images, index):
+        self.files = [None] * index.height
+        for source_row, row in index.iter_rows():
+            file = io.BytesIO()
+            if row is not None and row < len(images):
+                images[row].save(file, "PNG")
+            self.files[source_row] = file.getvalue()
+
+    def examples(self, start=0):
+        for row in range(start, len(self.files)):
+            yield Example(row, self.files[row], None, 0, None)
+
+
+def model_on_its_processor(folder, images, token=True):
+    import torch
+    from transformers import AutoImageProcessor, AutoModel
+
+    inputs = AutoImageProcessor.from_pretrained(folder, backend="pil")(images=images, return_tensors="pt")
+    with torch.no_grad():
+        outputs = AutoModel.from_pretrained(folder).eval()(pixel_values=inputs["pixel_values"])
+    vectors = outputs.last_hidden_state[:, 0] if token else outputs.pooler_output.flatten(1)
+    return (vectors / vectors.norm(dim=1, keepdim=True)).numpy()
+
+
+def test_a_source_that_has_lost_images_is_an_error_not_fewer_vectors(pixels):
+    class Empty:
+        def examples(self, start=0):
+            return iter(())
+
+    index = pl.DataFrame({"source_row": range(3), "row": range(3)})
+    embedder = ImageEmbedder("efficientnet_lite0")
+    with pytest.raises(UserError, match="0 of the 3 images.*it has changed since"):
+        encode_from_source(embedder, Empty(), index, 10**6)(0, 3)
+
+
+def test_rows_of_stored_pixels_are_encoded_in_order(dino, pixels):
+    embedder = ImageEmbedder(str(dino))
+    encode = encode_from_pixels(embedder, pixels)
+    expected = embedder.encode_pixels(pixels)
+    np.testing.assert_allclose(np.concatenate([encode(0, 1), encode(1, 3)]), expected, atol=1e-6)
 
 
 def test_a_model_without_a_class_token_gives_its_pooled_output(tmp_path):
@@ -106,11 +178,131 @@ def test_a_model_without_a_class_token_gives_its_pooled_output(tmp_path):
     config = ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic")
     ResNetModel(config).save_pretrained(tmp_path)
     ConvNextImageProcessorPil(size={"shortest_edge": 224}).save_pretrained(tmp_path)
-    assert ImageEmbedder(str(tmp_path)).encode_images([photograph()]).shape == (1, 16)
+    embedder = ImageEmbedder(str(tmp_path))
+    images = [photograph(seed) for seed in range(2)]
+    assert not embedder.serves_from_pixels
+    expected = model_on_its_processor(tmp_path, images, token=False)
+    assert expected.shape == (2, 16)
+    np.testing.assert_allclose(embedder.encode_images(images), expected, atol=1e-6)
+
+
+def test_of_a_clip_model_the_vision_half_is_used(tmp_path):
+    from transformers import CLIPConfig, CLIPImageProcessorPil, CLIPModel, CLIPVisionModel
+
+    half = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = CLIPConfig(
+        text_config={**half, "vocab_size": 99}, vision_config={**half, "image_size": 32, "patch_size": 8}
+    )
+    CLIPModel(config).save_pretrained(tmp_path)
+    CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}).save_pretrained(
+        tmp_path
+    )
+    images = [photograph(seed) for seed in range(2)]
+    vectors = ImageEmbedder(str(tmp_path)).encode_images(images)
+
+    import torch
+    from transformers import AutoImageProcessor
+
+    inputs = AutoImageProcessor.from_pretrained(tmp_path, backend="pil")(images=images, return_tensors="pt")
+    with torch.no_grad():
+        expected = CLIPVisionModel.from_pretrained(tmp_path).eval()(**inputs).last_hidden_state[:, 0]
+    np.testing.assert_allclose(vectors, expected / expected.norm(dim=1, keepdim=True), atol=1e-6)
+
+
+@pytest.mark.parametrize("content", [b"", b"<html>not found</html>", bytes(1000)])
+def test_damaged_weights_are_named_with_what_to_do(dino, tmp_path, content):
+    import shutil
+
+    folder = shutil.copytree(dino, tmp_path / "dino")
+    (folder / "model.safetensors").write_bytes(content)
+    with pytest.raises(UserError, match="dino' cannot be loaded.*\n.*embed_model"):
+        ImageEmbedder(str(folder)).encode_images([photograph()])
+
+
+def test_weights_that_are_missing_are_never_replaced_by_random_ones(dino, tmp_path):
+    import shutil
+
+    from safetensors.torch import load_file, save_file
+
+    folder = shutil.copytree(dino, tmp_path / "dino")
+    weights = load_file(folder / "model.safetensors")
+    del weights["layernorm.weight"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UserError, match="lack 1 of its weights, such as layernorm.weight"):
+        ImageEmbedder(str(folder)).encode_images([photograph()])
+
+
+def test_weights_that_the_class_token_does_not_need_may_be_missing(dino, tmp_path):
+    import shutil
+
+    from safetensors.torch import load_file, save_file
+
+    folder = shutil.copytree(dino, tmp_path / "dino")
+    weights = load_file(folder / "model.safetensors")
+    del weights["embeddings.mask_token"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    images = [photograph()]
+    vectors = ImageEmbedder(str(folder)).encode_images(images)
+    np.testing.assert_array_equal(vectors, ImageEmbedder(str(dino)).encode_images(images))
+
+
+def test_a_folder_without_weights_is_named(dino, tmp_path):
+    import shutil
+
+    folder = shutil.copytree(dino, tmp_path / "dino")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(UserError, match="dino' holds no weights"):
+        ImageEmbedder(str(folder)).identity()
+
+
+def test_rows_that_are_not_finite_come_out_as_such(dino, pixels, monkeypatch):
+    import torch
+
+    embedder = ImageEmbedder(str(dino))
+    rows = torch.tensor([[float("nan"), 1.0], [3.0, 4.0], [0.0, 0.0]])
+    monkeypatch.setattr(embedder.backend, "forward", lambda inputs: rows)
+    vectors = embedder.encode_pixels(pixels)
+    assert np.isfinite(vectors).all(axis=1).tolist() == [False, True, False]
+    np.testing.assert_allclose(vectors[1], [0.6, 0.8], atol=1e-7)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_half_precision_gives_float32_unit_vectors_near_the_full_ones(dino, pixels, precision):
+    full, half = (ImageEmbedder(str(dino), precision=p).encode_pixels(pixels) for p in ("float32", precision))
+    assert half.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(half, axis=1), 1, atol=1e-6)
+    assert (half * full).sum(axis=1).min() > 0.999
+    assert not np.array_equal(half, full)
+
+
+def test_nothing_heavy_is_imported_before_a_vector_is_wanted():
+    code = (
+        "import sys; from agml_assets.embeddings.embedder import ImageEmbedder;"
+        "ImageEmbedder('efficientnet_lite0'); print({'torch', 'transformers'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+def test_a_model_that_fails_to_load_holds_nothing(monkeypatch, tmp_path, dino):
+    embedder = ImageEmbedder(str(dino))
+    freed = []
+    embedder._held.callback(lambda: freed.append(True))
+
+    def fail(device, dtype):
+        raise UserError("no luck")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(embedder.backend, "load", fail)
+        with pytest.raises(UserError, match="no luck"):
+            embedder.encode_images([photograph()])
+    assert freed == [True]
+    assert embedder.loads == 0
+    assert embedder.encode_images([photograph()]).shape == (1, 32)
 
 
 def test_a_model_that_cannot_be_had_is_named_with_what_to_do(monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(UserError, match="'nobody/nothing'") as caught:
         ImageEmbedder("nobody/nothing").identity()
     assert "efficientnet_lite0" in caught.value.message

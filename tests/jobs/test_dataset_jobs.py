@@ -116,7 +116,7 @@ def test_every_asset_shows_float_numbers_in_the_history_and_says_its_version(fin
             assert made.tags["dagster/data_version"] == sidecar.digest
             assert made.metadata["path"].value == str(finished / "results" / "tiny" / artifact.file)
             numbers = [v for v in made.metadata.values() if isinstance(v, dg.FloatMetadataValue)]
-            assert len(numbers) >= 3, artifact.key  # size, time and what the asset is about
+            assert numbers, artifact.key
             assert not any(isinstance(v, dg.IntMetadataValue) for v in made.metadata.values())
             assert len(repr(made.metadata)) < 100_000, artifact.key
 
