@@ -43,7 +43,7 @@ class WorkspaceResource(dg.ConfigurableResource[Workspace]):
         """Open the workspace, refuse an unknown dataset, and hold the run's dataset until the run ends."""
         with _told_plainly():
             workspace = self.open()
-        with hold_dataset(workspace, context.run):
+        with hold_dataset(workspace, context):
             yield workspace
 
 
@@ -52,17 +52,18 @@ def workspace_in_memory(workspace: Workspace) -> dg.ResourceDefinition:
 
     @dg.resource
     def resource(context: dg.InitResourceContext) -> Iterator[Workspace]:
-        with hold_dataset(workspace, context.run):
+        with hold_dataset(workspace, context):
             yield workspace
 
     return resource
 
 
 @contextmanager
-def hold_dataset(workspace: Workspace, run: dg.DagsterRun | None) -> Iterator[None]:
+def hold_dataset(workspace: Workspace, context: dg.InitResourceContext) -> Iterator[None]:
     """Hold the dataset of a run against other runs."""
+    run = context.run
     key = run.tags.get(PARTITION_TAG) if run else None
-    if run is None or key is None:
+    if run is None or key is None or _is_over(run, context.instance):
         yield
         return
     dataset = find_dataset(workspace, key)
@@ -75,6 +76,12 @@ def hold_dataset(workspace: Workspace, run: dg.DagsterRun | None) -> Iterator[No
     folder = workspace.store.local_folder(PLATFORM, "locks")
     with exclusive(folder / f"{dataset.key}.lock", f"dataset {dataset.key!r}", f"run {run.run_id}"):
         yield
+
+
+def _is_over(run: dg.DagsterRun, instance: dg.DagsterInstance | None) -> bool:
+    # Dagster's command line sets up the resources once more to show a finished run; that must not wait.
+    stored = instance.get_run_by_id(run.run_id) if instance else None
+    return stored is not None and stored.is_finished
 
 
 def find_dataset(workspace: Workspace, key: str) -> DatasetWorkspace | None:

@@ -107,16 +107,17 @@ def find_neighbors(
     first = _first_equal_rows(vectors)
     distinct, column = np.unique(first, return_inverse=True)
     left = torch.from_numpy(vectors).to(device)
-    right = torch.from_numpy(vectors[distinct]).to(device).T
-    spread = torch.from_numpy(column).to(device) if len(distinct) < n else None
+    copies = len(distinct) < n
+    right = torch.from_numpy(vectors[distinct]).to(device) if copies else left
+    spread = torch.from_numpy(column).to(device)
     pairs = _Pairs(embeddings, first, threshold, max_pairs, device)
     ids, cosines = np.empty((n, k), np.int64), np.empty((n, k), np.float32)
     rows_at_once = max(1, min(_BLOCK_ROWS, _BLOCK_CELLS[device] // n))
     with _full_precision():
         for start in range(0, n, rows_at_once):
             stop = min(start + rows_at_once, n)
-            block = left[start:stop] @ right
-            if spread is not None:
+            block = left[start:stop] @ right.T
+            if copies:
                 # Equal vectors share a column: a product may give them different last bits.
                 block = block.index_select(1, spread)
             block.clamp_(-1, 1)
@@ -312,7 +313,8 @@ def _nearest(
         least = values[cut, -1:]
         above = values[cut] > least
         taken = block.index_select(0, cut) == least
-        taken &= taken.cumsum(dim=1, dtype=torch.int32) <= k - above.sum(dim=1, keepdim=True)
+        room = k - above.sum(dim=1, keepdim=True, dtype=torch.int32)
+        taken &= taken.cumsum(dim=1, dtype=torch.int32) <= room
         taken.scatter_(1, found[cut], above | taken.gather(1, found[cut]))
         found[cut] = torch.nonzero(taken)[:, 1].view(-1, k)
     found = found.sort(dim=1).values

@@ -1,14 +1,14 @@
 """UMAP in two and three dimensions over the exact neighbours that are known already.
 
-Uses umap-learn's own graph and layout functions: its `UMAP` class computes its own neighbours for small
-inputs, whatever it is given.
+Uses umap-learn's graph and layout functions: its `UMAP` class sets given neighbours aside where they are fewer
+than it wants, with no more than a warning, and compiles more.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Float32
+from jaxtyping import Float32
 
 from agml_assets.embeddings.neighbors import Neighbors
 
@@ -18,6 +18,7 @@ _SPREAD = 1.0
 _ALPHA = _GAMMA = 1.0  # umap-learn's defaults
 _NEGATIVE_SAMPLE_RATE = 5
 _INIT_SIDE = 10.0  # umap-learn scales its own initial layouts so
+_ROWS_READ = 16_384
 _TOO_FEW = 4  # fewer points have no neighbourhoods to lay out
 
 
@@ -95,14 +96,19 @@ def umap_records(
 
 def principal_components(embeddings: Float32[np.ndarray, "n d"], n_components: int) -> Float32[np.ndarray, "n c"]:
     """Return the leading principal components, the widest scaled to a side of 10; zeros where there are none."""
-    vectors: Float[np.ndarray, "n d"] = np.asarray(embeddings, dtype=np.float64)
-    centred = vectors - vectors.mean(axis=0)
-    _, axes = np.linalg.eigh(centred.T @ centred)
+    # In float64 block by block: the vectors may be larger than memory.
+    mean = embeddings.mean(axis=0, dtype=np.float64)
+    blocks = [slice(start, start + _ROWS_READ) for start in range(0, len(embeddings), _ROWS_READ)]
+    scatter = np.zeros((len(mean), len(mean)))
+    for block in blocks:
+        centred = embeddings[block] - mean
+        scatter += centred.T @ centred
+    _, axes = np.linalg.eigh(scatter)
     axes = axes[:, ::-1][:, :n_components]
     # An eigenvector's sign is arbitrary; its largest entry is made positive.
     axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])
-    points = centred @ axes
+    points = np.concatenate([(embeddings[block] - mean) @ axes for block in blocks])
     points = np.pad(points, ((0, 0), (0, n_components - points.shape[1])))
-    side = np.ptp(points, axis=0).max() if len(points) else 0.0
+    side = np.ptp(points, axis=0).max()
     scale = _INIT_SIDE / side if side > 1e-9 else 0.0
     return (points * scale).astype(np.float32)

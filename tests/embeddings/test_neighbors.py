@@ -84,12 +84,61 @@ def test_the_block_size_changes_no_pair_and_no_group(monkeypatch):
     np.testing.assert_allclose(whole.cosines, blocks.cosines, atol=1e-6)
 
 
-def test_border_pairs_are_decided_alike_one_by_one_and_as_a_block(monkeypatch):
+@pytest.mark.parametrize("max_pairs", [0, 1, 50, 10**6])
+def test_many_pairs_at_once_give_what_single_ones_give(monkeypatch, max_pairs):
     vectors = with_planted_pairs(np.random.default_rng(5))
-    one_by_one = find_neighbors(vectors, threshold=0.98, max_pairs=10**6)
+    single = find_neighbors(vectors, threshold=0.98, max_pairs=max_pairs)
     monkeypatch.setattr(module, "_FEW", 0)
-    as_block = find_neighbors(vectors, threshold=0.98, max_pairs=10**6)
-    np.testing.assert_array_equal(one_by_one.pair_rows, as_block.pair_rows)
+    monkeypatch.setattr(module, "_AT_ONCE_FLOAT64", 100)
+    many = find_neighbors(vectors, threshold=0.98, max_pairs=max_pairs)
+    np.testing.assert_array_equal(many.pair_rows, brute_pairs(vectors, 0.98)[:max_pairs])
+    np.testing.assert_array_equal(many.pair_rows, single.pair_rows)
+    np.testing.assert_array_equal(many.near_group, single.near_group)
+    assert many.n_pairs == single.n_pairs == len(brute_pairs(vectors, 0.98))
+
+
+def test_copies_reach_a_threshold_of_one_and_are_listed_by_row():
+    base = unit(np.random.default_rng(1).normal(size=(90, 768)))
+    vectors = base[np.random.default_rng(2).integers(0, 90, size=1500)]
+    found = find_neighbors(vectors, threshold=1.0, max_pairs=10**6)
+    equal = (vectors[:, None, :8] == vectors[None, :, :8]).all(axis=2)
+    np.testing.assert_array_equal(found.pair_rows, np.argwhere(np.triu(equal, 1)))
+    np.testing.assert_array_equal(found.near_group, equal.argmax(axis=1))
+    for row in range(0, 1500, 50):
+        copies = np.flatnonzero(equal[row] & (np.arange(1500) != row))
+        np.testing.assert_array_equal(found.ids[row, : len(copies)], copies)
+        # Copies of another image stand together, by row as well.
+        other = equal[found.ids[row, len(copies)]].nonzero()[0]
+        last = min(len(copies) + len(other), 50)
+        np.testing.assert_array_equal(found.ids[row, len(copies) : last], other[: last - len(copies)])
+    assert found.cosines.max() <= 1
+
+
+def test_vectors_may_be_mapped_from_a_file_and_progress_is_told(tmp_path):
+    vectors = with_planted_pairs(np.random.default_rng(9), n=1200)
+    np.save(tmp_path / "v.npy", vectors)
+    told = []
+    found = find_neighbors(
+        np.load(tmp_path / "v.npy", mmap_mode="r"),
+        threshold=0.98,
+        max_pairs=10**6,
+        progress=lambda *counts: told.append(counts),
+    )
+    np.testing.assert_array_equal(found.pair_rows, brute_pairs(vectors, 0.98))
+    assert told[-1] == (len(vectors), len(vectors))
+    assert len(told) > 1
+
+
+def test_a_lowered_matmul_precision_is_neither_used_nor_changed(digits):
+    import torch
+
+    torch.set_float32_matmul_precision("medium")
+    try:
+        found = find_neighbors(digits, threshold=0.98, max_pairs=10**6)
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    np.testing.assert_array_equal(found.pair_rows, brute_pairs(digits, 0.98))
 
 
 def test_groups_are_the_connected_components_of_all_pairs():
