@@ -77,7 +77,7 @@ def embed_in_shards(
         encode: Returns the float32 vectors of rows `start` to `stop`.
         images: Pixel hash of every row, in row order.
         identity: What the vectors depend on beside the pixels.
-        cache: Where finished shards are kept; each is stored as soon as it is there.
+        cache: Where finished shards are kept; each is stored as soon as it is there, if it is finite.
         out: Local file to write; float32 (N, D).
         shard_size: Rows in a shard.
         progress: Told the rows done and in all after each shard.
@@ -92,7 +92,9 @@ def embed_in_shards(
         shard = cache.get(key)
         if shard is None:
             shard = encode(start, stop)
-            cache.put(key, shard)
+            # A passing fault of the GPU shall not come back from the cache.
+            if np.isfinite(shard).all():
+                cache.put(key, shard)
         else:
             hits += stop - start
         if vectors is None:

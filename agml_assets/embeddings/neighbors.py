@@ -23,7 +23,7 @@ EXACT, IVF = "exact", "IndexIVFFlat"
 _BLOCK_CELLS = {"cpu": 1 << 24, "cuda": 1 << 27}
 _BLOCK_ROWS = 1024  # more rows make the product no faster
 _BORDER = 1e-5  # float32 products of unit vectors differ by less from one BLAS or block to the next
-_TOLERANCE = 1e-9  # vectors that differ in length alone reach a threshold of 1, although float64 may give less
+_TOLERANCE = 1e-12  # vectors that differ in length alone reach a threshold of 1, although float64 may give less
 _UNIT_TOLERANCE = 1e-3  # vectors that were kept in half precision pass; they are brought to unit length
 _FEW = 1 << 18  # up to so many pairs are cheaper one by one than as a whole block
 _AT_ONCE_FLOAT64 = 4096  # vectors
@@ -78,7 +78,7 @@ def find_neighbors(
 ) -> Neighbors:
     """Compare every vector with every other.
 
-    A pair counts when its cosine, in float64 to within 1e-9, is at or above the threshold: products in
+    A pair counts when its cosine, in float64 to within 1e-12, is at or above the threshold: products in
     float32 that come close are computed again, so the verdict depends on neither block size nor BLAS.
     Equal vectors are always a pair. O(N^2 D) operations; beside the vectors and the result, memory holds
     one block of similarities, however many pairs there are.

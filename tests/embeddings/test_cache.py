@@ -105,3 +105,13 @@ def test_progress_counts_every_image_cached_or_not(cache, tmp_path):
             progress=lambda *counts: told.append(counts),
         )
         assert told == [(4, 10), (8, 10), (10, 10)]
+
+
+def test_vectors_that_are_no_numbers_are_not_kept(cache, tmp_path):
+    def encode(start, stop):
+        return np.full((stop - start, 3), np.nan if start == 4 else 1.0, np.float32)
+
+    for expected in ("miss", "partial"):
+        use = embed_in_shards(encode, IMAGES, IDENTITY, cache, tmp_path / "a.npy", shard_size=4)
+        assert use.verdict == expected
+    assert use.misses == 4

@@ -16,7 +16,7 @@ def unit(vectors):
 def brute_pairs(vectors, threshold):
     exact = vectors.astype(np.float64)
     exact /= np.linalg.norm(exact, axis=1, keepdims=True)
-    i, j = np.nonzero(np.triu(exact @ exact.T >= threshold - 1e-9, 1))
+    i, j = np.nonzero(np.triu(exact @ exact.T >= threshold - 1e-12, 1))
     return np.stack([i, j], axis=1)
 
 
