@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from agml_assets.dataset.artifacts import IMAGE_INDEX, PIXEL_HASHES
+from agml_assets.dataset.image_index import usable_images
 from agml_assets.dataset.sample import Fault, manifest
 from agml_assets.embeddings.artifacts import NEIGHBORS
 from agml_assets.embeddings.neighbors import from_arrays
@@ -50,7 +51,7 @@ def compare_with_manifest(bench: DatasetWorkspace) -> list[Finding]:
         elif kind == "truncated":
             findings.append(Finding(kind, len(rows), len(rows & unreadable), len(unreadable - rows)))
         elif kind in _UNUSUAL:
-            seen = set(_rows(index.filter(pl.col("row").is_not_null() & _UNUSUAL[kind])))
+            seen = set(_rows(usable_images(index).filter(_UNUSUAL[kind])))
             findings.append(Finding(kind, len(rows), len(rows & seen), len(seen - rows)))
         else:
             findings.append(Finding(kind, len(rows), None))
@@ -69,7 +70,7 @@ _UNUSUAL: Mapping[str, pl.Expr] = {
 
 def _copy_findings(bench: DatasetWorkspace, index: pl.DataFrame, faults: Sequence[Fault]) -> dict[str, Finding]:
     """Judge copies by pairs: a pair is right when both images come from the same planted original."""
-    usable = index.filter(pl.col("row").is_not_null()).sort("row")
+    usable = usable_images(index)
     source_rows = usable["source_row"].to_list()
     family = {f.source_row: f.original for f in faults if f.original is not None}
     hashes = bench.read(PIXEL_HASHES)["blake3"].to_list()

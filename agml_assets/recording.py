@@ -64,7 +64,6 @@ def dataset_asset(
     kind: str,
     checks: Sequence[dg.AssetCheckSpec] = (),
     deps: Iterable[str] = (),
-    retry_policy: dg.RetryPolicy | None = None,
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Return the decorator of the asset that makes one artifact."""
     spec = asset_spec(artifact, description, datasets, kind=kind, deps=deps)
@@ -78,7 +77,6 @@ def dataset_asset(
         kinds=spec.kinds,
         owners=OWNERS,
         check_specs=checks,
-        retry_policy=retry_policy,
     )
 
 

@@ -11,9 +11,8 @@ from upath import UPath
 from agml_assets.dataset.artifacts import PIXELS
 from agml_assets.errors import UserError
 from agml_assets.lineage import Artifact
-from agml_assets.quality.artifacts import METRIC_ARTIFACTS, SCORE
-from agml_assets.quality.metrics import METRICS
-from agml_assets.quality.summary import MEASURED, judge_dataset
+from agml_assets.quality.artifacts import SCORE
+from agml_assets.quality.summary import asked_for, judge_dataset
 from agml_assets.registry.datasets import load_registry, resolve_dataset
 from agml_assets.report.artifacts import CONFIG_USED, RESULT
 from agml_assets.report.result import build_config_used
@@ -97,11 +96,8 @@ def run_dataset(
 
 
 def _to_make(bench: DatasetWorkspace, force: bool) -> list[Artifact]:
-    phase_of = {METRIC_ARTIFACTS[m.name].key: m.phase for m in METRICS}
-    phase_of |= {key: 2 for key in MEASURED if key.startswith("embeddings/")}
     verdicts = judge_dataset(bench)
-    wanted = [a for key, a in MEASURED.items() if phase_of.get(key, 1) in bench.entry.phases]
-    stale = [a for a in wanted if force or verdicts[a.key].state != "current"]
+    stale = [a for a in asked_for(bench) if force or verdicts[a.key].state != "current"]
     if any(PIXELS.key in a.inputs for a in stale) and PIXELS not in stale and _was_removed(bench, PIXELS):
         stale.insert(0, PIXELS)
     if not stale and _report_is_current(bench):

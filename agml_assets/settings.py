@@ -11,7 +11,6 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from blake3 import blake3
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from upath import UPath
 
@@ -103,11 +102,6 @@ class Settings(BaseModel):
     def override(self, overrides: Mapping[Any, Any], where: str) -> "Settings":
         """Return these settings with `overrides` applied; `where` names their origin in errors."""
         return parse_settings({**self.model_dump(), **overrides}, where) if overrides else self
-
-    def digest(self, keys: tuple[str, ...]) -> str:
-        """Return a short content digest of the named settings (those that change an artifact)."""
-        values = {key: getattr(self, key) for key in sorted(keys)}
-        return blake3(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def load_settings(path: Path | str | None = None) -> Settings:

@@ -2,6 +2,7 @@
 
 from upath import UPath
 
+from agml_assets.quality.summary import asked_for
 from agml_assets.report.artifacts import RESULT
 from agml_assets.report.result import left_out
 from agml_assets.workspace import DatasetWorkspace
@@ -27,7 +28,7 @@ def describe_result(bench: DatasetWorkspace, path: UPath) -> str:
         count = value.get("reason", "not computed") if value.get("skipped") or not value else value.get(key)
         lines.append(f"  {label:<34}{count}")
     missing = left_out(bench)
-    waiting = [key for key in missing if _asked_for(bench, key)]
+    waiting = [artifact.key for artifact in asked_for(bench) if artifact.key in missing]
     if waiting:
         lines += ["", "  Not current: " + ", ".join(waiting)]
     if report["breaches"]:
@@ -42,10 +43,6 @@ _COUNTS = (
     ("silhouette, -1 to 1", "feature_separability", "silhouette_score_all"),
     ("largest class / smallest class", "class_imbalance", "imbalance_ratio"),
 )
-
-
-def _asked_for(bench: DatasetWorkspace, key: str) -> bool:
-    return not (key.startswith("embeddings/") and 2 not in bench.entry.phases)
 
 
 def _out_of_ten(value: float | None) -> str:

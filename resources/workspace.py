@@ -41,8 +41,10 @@ class WorkspaceResource(dg.ConfigurableResource[Workspace]):
     @contextmanager
     def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Workspace]:
         """Open the workspace, refuse an unknown dataset, and hold the run's dataset until the run ends."""
-        with _told_plainly():
+        try:
             workspace = self.open()
+        except UserError as error:
+            raise dg.Failure(error.message, allow_retries=False) from None
         with hold_dataset(workspace, context):
             yield workspace
 
@@ -90,11 +92,3 @@ def find_dataset(workspace: Workspace, key: str) -> DatasetWorkspace | None:
         return workspace.dataset(key)
     except UserError:
         return None
-
-
-@contextmanager
-def _told_plainly() -> Iterator[None]:
-    try:
-        yield
-    except UserError as error:
-        raise dg.Failure(error.message, allow_retries=False) from None

@@ -41,6 +41,7 @@ def test_phase_1_makes_no_embeddings_and_says_that_phase_2_was_not_asked_for(pla
     done = agml("run", "--dataset", "tiny", "--phases", "1", env=env, cwd=root)
     assert done.returncode == 0, done.stderr
     assert not (root / "results" / "tiny" / "embeddings").exists()
+    assert "Not current" not in done.stdout
     value = json.loads((root / "results" / "tiny" / "result.json").read_text())
     assert value["metrics"]["near_duplicate"] == {"skipped": True, "reason": "Phase 2 was not asked for."}
     assert value["phases_completed"] == [1]

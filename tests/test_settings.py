@@ -259,10 +259,3 @@ def test_other_file_systems_are_kept_and_unknown_ones_refused():
 def test_a_dollar_sign_that_is_no_variable_stays():
     assert expand_path("/data/5$") == Path("/data/5$")
     assert "no_such_user" in refusal(expand_path, "~no_such_user/x")
-
-
-def test_the_digest_depends_on_the_named_settings_alone():
-    some, other = Settings(), Settings(cv_folds=4)
-    assert some.digest(("split_seed",)) == other.digest(("split_seed",))
-    assert some.digest(("split_seed", "cv_folds")) != other.digest(("split_seed", "cv_folds"))
-    assert some.digest(("split_seed", "cv_folds")) == some.digest(("cv_folds", "split_seed"))

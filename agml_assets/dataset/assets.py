@@ -14,6 +14,7 @@ from PIL import Image
 from agml_assets.dataset.artifacts import IMAGE_INDEX, PIXEL_HASHES, PIXELS, SPLITS
 from agml_assets.dataset.checks import readable_check, readable_spec, split_check, split_spec
 from agml_assets.dataset.decode_pass import decode_source
+from agml_assets.dataset.image_index import usable_images
 from agml_assets.dataset.source_identity import source_digest
 from agml_assets.dataset.sources import open_source
 from agml_assets.dataset.splits import make_splits
@@ -111,7 +112,7 @@ def build_assets(datasets: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinit
     def splits(context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]) -> dg.MaterializeResult:
         """Draw every split recipe from the labels alone; a fallback is recorded and warned about."""
         with step(context, workspace, SPLITS) as work:
-            usable = usable_rows(work.read(IMAGE_INDEX))
+            usable = usable_images(work.read(IMAGE_INDEX))
             frame, fallbacks = make_splits(
                 usable["label"].to_numpy(), usable["native_split"].to_list(), work.dataset.settings
             )
@@ -128,14 +129,9 @@ def build_assets(datasets: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinit
     return [decode_images, splits]
 
 
-def usable_rows(image_index: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of the index that every other artifact is aligned to, in order of `row`."""
-    return image_index.filter(pl.col("row").is_not_null()).sort("row")
-
-
 def _describe_index(index: pl.DataFrame) -> dict[str, Any]:
     reasons = index.filter(pl.col("row").is_null()).select("source_row", "file", "excluded_reason")
-    classes = usable_rows(index)["class_name"].value_counts(sort=True)
+    classes = usable_images(index)["class_name"].value_counts(sort=True)
     metadata = {
         "source_images_count": float(index.height),
         "usable_images_count": float(index["row"].count()),

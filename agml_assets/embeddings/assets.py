@@ -7,8 +7,8 @@ import dagster as dg
 import numpy as np
 
 from agml_assets.dataset.artifacts import IMAGE_INDEX, PIXEL_HASHES, PIXELS, SPLITS
-from agml_assets.dataset.assets import usable_rows
 from agml_assets.dataset.decode import POLICY_VERSION
+from agml_assets.dataset.image_index import usable_images
 from agml_assets.dataset.sources import open_source
 from agml_assets.embeddings.artifacts import (
     DUPLICATE_GROUPS,
@@ -86,7 +86,7 @@ def build_assets(datasets: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinit
     def labels(context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]) -> dg.MaterializeResult:
         """Take the labels out of the image index, aligned to the embeddings."""
         with step(context, workspace, LABELS) as work:
-            values = usable_rows(work.read(IMAGE_INDEX))["label"].to_numpy().astype(np.int64)
+            values = usable_images(work.read(IMAGE_INDEX))["label"].to_numpy().astype(np.int64)
             return work.done(values, {"images_count": float(len(values))})
 
     @dataset_asset(
@@ -153,7 +153,7 @@ def build_assets(datasets: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinit
         ) -> dg.MaterializeResult:
             """Lay out the graph of exact neighbours; seeded."""
             with step(context, workspace, artifact) as work:
-                usable = usable_rows(work.read(IMAGE_INDEX))
+                usable = usable_images(work.read(IMAGE_INDEX))
                 split = work.read(SPLITS)[work.dataset.settings.split_recipe].fill_null("unknown")
                 found = from_arrays(work.read(NEIGHBORS))
                 points = project_umap(work.read(EMBEDDINGS), found, n_components=n_components, seed=_UMAP_SEED)

@@ -8,6 +8,7 @@ from jaxtyping import Float, UInt8
 from PIL import Image
 
 from agml_assets.dataset.decode import decode_rgb
+from agml_assets.dataset.image_index import usable_images
 from agml_assets.dataset.sources import Source
 from agml_assets.embeddings.embedder import ImageEmbedder
 from agml_assets.errors import UserError
@@ -34,7 +35,7 @@ def encode_from_source(
     Returns:
         The function; it raises `UserError` where the source no longer gives every usable image.
     """
-    source_rows = image_index.filter(pl.col("row").is_not_null()).sort("row")["source_row"].to_list()
+    source_rows = usable_images(image_index)["source_row"].to_list()
 
     def encode(start: int, stop: int) -> Float[np.ndarray, "n d"]:
         wanted = set(source_rows[start:stop])

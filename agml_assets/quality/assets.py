@@ -12,7 +12,7 @@ from agml_assets.embeddings.neighbors import from_arrays
 from agml_assets.quality.artifacts import METRIC_ARTIFACTS, SCORE
 from agml_assets.quality.checks import consistent_check, consistent_spec
 from agml_assets.quality.metrics import METRICS, Metric
-from agml_assets.quality.summary import score_dataset
+from agml_assets.quality.summary import judge_dataset, score_dataset
 from agml_assets.recording import Step, dataset_asset, step, table
 from agml_assets.workspace import Workspace
 
@@ -72,9 +72,9 @@ def _score_asset(datasets: dg.PartitionsDefinition) -> dg.AssetsDefinition:
     def score(context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]) -> dg.MaterializeResult:
         """Score whatever metrics are current in the store, and say which axes could not be measured."""
         with step(context, workspace, SCORE) as work:
-            result, breaches, used = score_dataset(work.dataset)
+            result, used = score_dataset(work.dataset, judge_dataset(work.dataset))
             work.making.inputs.update(used)
-            work.checks.append(consistent_check(breaches))
+            work.checks.append(consistent_check(result["breaches"]))
             axes = {f"{axis}_0_to_10": v for axis, v in result["axes"].items() if v is not None}
             overall = {} if result["overall"] is None else {"overall_0_to_10": float(result["overall"])}
             rows = [

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from agml_assets.dataset.image_index import usable_images
 from agml_assets.quality.groups import (
     count_cross_split,
     label_conflicts,
@@ -14,7 +15,7 @@ from agml_assets.quality.groups import (
     members,
     native_split_leaks,
 )
-from agml_assets.quality.images import skipped, usable_images, with_splits
+from agml_assets.quality.images import skipped, with_splits
 from agml_assets.settings import Settings
 
 

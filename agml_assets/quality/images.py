@@ -1,4 +1,4 @@
-"""What every metric asks of the image index: the usable images, the declared classes, the split in use.
+"""What every metric asks of the image index: the declared classes, and the split in use.
 
 Also the one shape of a metric that cannot be computed. No measuring here.
 """
@@ -6,11 +6,6 @@ Also the one shape of a metric that cannot be computed. No measuring here.
 from typing import Any
 
 import polars as pl
-
-
-def usable_images(image_index: pl.DataFrame) -> pl.DataFrame:
-    """Return the decoded and labelled images of `image_index`, ascending by `row`."""
-    return image_index.filter(pl.col("row").is_not_null()).sort("row")
 
 
 def declared_classes(image_index: pl.DataFrame) -> list[str]:

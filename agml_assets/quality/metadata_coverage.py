@@ -5,8 +5,9 @@ from typing import Any
 
 import polars as pl
 
+from agml_assets.dataset.image_index import usable_images
 from agml_assets.quality.entropy import entropy
-from agml_assets.quality.images import skipped, usable_images
+from agml_assets.quality.images import skipped
 
 MAX_VALUES = 200
 """Distinct values beyond which a column is taken for an identifier or a measurement, not a condition."""

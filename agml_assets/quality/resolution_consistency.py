@@ -7,7 +7,8 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float, Int
 
-from agml_assets.quality.images import skipped, usable_images
+from agml_assets.dataset.image_index import usable_images
+from agml_assets.quality.images import skipped
 
 _ROTATED = (5, 6, 7, 8)
 """EXIF orientations that turn an image by a quarter, so that width and height swap (Exif 2.3, tag 0x0112)."""

@@ -6,7 +6,7 @@ from agml_assets.dataset.artifacts import ARTIFACTS as DATASET_ARTIFACTS
 from agml_assets.dataset.source_identity import source_digest
 from agml_assets.embeddings.artifacts import ARTIFACTS as EMBEDDINGS_ARTIFACTS
 from agml_assets.embeddings.artifacts import DUPLICATE_GROUPS
-from agml_assets.lineage import Verdict, judge
+from agml_assets.lineage import Artifact, Verdict, judge
 from agml_assets.quality.artifacts import ARTIFACTS, METRIC_ARTIFACTS
 from agml_assets.quality.invariants import check_group_invariants, check_invariants
 from agml_assets.quality.metrics import METRICS
@@ -20,6 +20,13 @@ MEASURED = {a.key: a for a in (*DATASET_ARTIFACTS, *EMBEDDINGS_ARTIFACTS, *ARTIF
 def judge_dataset(dataset: DatasetWorkspace) -> dict[str, Verdict]:
     """Judge every artifact of a dataset against its source, settings and code today."""
     return judge(dataset.store, dataset.key, MEASURED, dataset.settings, lambda: source_digest(dataset.entry))
+
+
+def asked_for(dataset: DatasetWorkspace) -> list[Artifact]:
+    """Return the artifacts that the dataset's phases need: vectors belong to phase 2, metrics to their own."""
+    phase_of = {METRIC_ARTIFACTS[metric.name].key: metric.phase for metric in METRICS}
+    phase_of |= {artifact.key: 2 for artifact in EMBEDDINGS_ARTIFACTS}
+    return [artifact for key, artifact in MEASURED.items() if phase_of.get(key, 1) in dataset.entry.phases]
 
 
 def current_metrics(
@@ -55,16 +62,17 @@ def completed_phases(dataset: DatasetWorkspace, verdicts: dict[str, Verdict]) ->
     ]
 
 
-def score_dataset(dataset: DatasetWorkspace) -> tuple[dict[str, Any], list[str], dict[str, str]]:
+def score_dataset(
+    dataset: DatasetWorkspace, verdicts: dict[str, Verdict]
+) -> tuple[dict[str, Any], dict[str, str]]:
     """Score a dataset from its current metrics.
 
     Returns:
-        The score, the breaches of invariants, and the digests of the metrics that were used.
+        The score with the `breaches` of invariants, and the digests of the metrics that were used.
     """
-    verdicts = judge_dataset(dataset)
     metrics, used = current_metrics(dataset, verdicts)
     result = score(metrics, completed_phases(dataset, verdicts))
     breaches = check_invariants(metrics)
     if verdicts[DUPLICATE_GROUPS.key].state == "current":
         breaches += check_group_invariants(dataset.read(DUPLICATE_GROUPS))
-    return {**result, "breaches": breaches}, breaches, used
+    return {**result, "breaches": breaches}, used

@@ -48,14 +48,15 @@ def build_result(dataset: DatasetWorkspace, clock: Callable[[], date] = today) -
     """Return the report of a dataset from what is current in the store."""
     verdicts = judge_dataset(dataset)
     metrics, _ = current_metrics(dataset, verdicts)
-    scored, breaches, _ = score_dataset(dataset)
+    scored, _ = score_dataset(dataset, verdicts)
+    breaches = scored.pop("breaches")
     return {
         "dataset": dataset.entry.name,
         "date": clock().isoformat(),
         "reproducibility": _reproducibility(dataset, verdicts),
         "phases_completed": completed_phases(dataset, verdicts),
         "metrics": metrics,
-        "score": {key: value for key, value in scored.items() if key != "breaches"},
+        "score": scored,
         "breaches": breaches,
     }
 
@@ -84,7 +85,7 @@ def rebuild_report(dataset: DatasetWorkspace) -> bool:
     """
     if dataset.store.sidecar(dataset.key, IMAGE_INDEX.file) is None:
         return False
-    scored, _, used = score_dataset(dataset)
+    scored, used = score_dataset(dataset, judge_dataset(dataset))
     Making(dataset, SCORE, inputs=used).write(scored)
     write_report(dataset)
     return True
