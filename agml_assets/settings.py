@@ -49,6 +49,9 @@ class Settings(BaseModel):
         max_image_pixels: Images with more pixels are refused as decompression bombs.
         max_unreadable_pct: Percentage of unreadable images above which a run stops.
         decode_workers: Processes that decode images; null means one a core.
+        train_image_size: Side in pixels to which the reference model's images are cropped and scaled.
+        leak_safe: How leak-safe figures are made: `retrain` a second model on the grouped split; `subset`,
+            the published test images that have no copy among the training images; or `off`.
         keep_pixels: Whether the decoded pixels stay on disk when their consumers are done.
     """
 
@@ -76,6 +79,8 @@ class Settings(BaseModel):
     max_image_pixels: int = Field(178_956_970, ge=1)
     max_unreadable_pct: float = Field(1.0, ge=0, le=100)
     decode_workers: int | None = Field(None, ge=1)
+    train_image_size: int = Field(224, ge=32, le=224)
+    leak_safe: Literal["retrain", "subset", "off"] = "retrain"
     keep_pixels: bool = True
 
     @field_validator("embed_model", "backbone")
