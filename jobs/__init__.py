@@ -1,1 +1,1 @@
-"""What people launch: jobs, their hooks, schedules and sensors."""
+"""What people launch: jobs, schedules and sensors."""

@@ -10,6 +10,7 @@ import dagster as dg
 from agml_assets.errors import UserError
 from agml_assets.locks import exclusive
 from agml_assets.registry.datasets import load_registry
+from agml_assets.report.result import report_after_failure
 from agml_assets.settings import load_settings, results_root
 from agml_assets.store import PLATFORM, ArtifactStore
 from agml_assets.workspace import DatasetWorkspace, Workspace
@@ -62,7 +63,7 @@ def workspace_in_memory(workspace: Workspace) -> dg.ResourceDefinition:
 
 @contextmanager
 def hold_dataset(workspace: Workspace, context: dg.InitResourceContext) -> Iterator[None]:
-    """Hold the dataset of a run against other runs."""
+    """Hold the dataset of a run against other runs; when steps failed, leave a report of what succeeded."""
     run = context.run
     key = run.tags.get(PARTITION_TAG) if run else None
     if run is None or key is None or _is_over(run, context.instance):
@@ -77,7 +78,12 @@ def hold_dataset(workspace: Workspace, context: dg.InitResourceContext) -> Itera
         logger.info("DAGSTER_HOME is not set: artifacts are kept, the history of runs is not.")
     folder = workspace.store.local_folder(PLATFORM, "locks")
     with exclusive(folder / f"{dataset.key}.lock", f"dataset {dataset.key!r}", f"run {run.run_id}"):
-        yield
+        try:
+            yield
+        finally:
+            # A failed step skips score and report; their readers still need what succeeded.
+            if report_after_failure(dataset, run.run_id):
+                logger.info("Wrote the report of %r from what is current.", dataset.key)
 
 
 def _is_over(run: dg.DagsterRun, instance: dg.DagsterInstance | None) -> bool:

@@ -7,9 +7,8 @@ import gc
 import io
 import json
 import logging
-import tempfile
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import ExitStack, redirect_stdout, suppress
+from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,8 +17,8 @@ import numpy as np
 from jaxtyping import Float, UInt8
 from PIL import Image
 
+from agml_assets.device import use_device
 from agml_assets.errors import UserError
-from agml_assets.locks import exclusive
 from agml_assets.settings import Settings, expand_path
 from agml_assets.store import file_digest
 
@@ -148,14 +147,7 @@ class ImageEmbedder:
             return
         import torch
 
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        if device == "cuda":
-            name = str(torch.cuda.get_device_properties(0).uuid)
-            lock = Path(tempfile.gettempdir()) / "agml-assets-locks" / f"gpu-{name}.lock"
-            with suppress(FileExistsError):
-                lock.parent.mkdir()
-                lock.parent.chmod(0o777)  # the GPU is shared by all users of the machine
-            self._held.enter_context(exclusive(lock, f"GPU {name}", f"embedding with {self.model}"))
+        device = self._held.enter_context(use_device(f"embedding with {self.model}"))
         try:
             self.backend.load(torch.device(device), getattr(torch, self.precision))
         except BaseException:

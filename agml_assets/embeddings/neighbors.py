@@ -12,6 +12,7 @@ import numpy as np
 from blake3 import blake3
 from jaxtyping import Bool, Float, Float32, Int64
 
+from agml_assets.device import use_device
 from agml_assets.errors import UserError
 
 if TYPE_CHECKING:
@@ -101,9 +102,22 @@ def find_neighbors(
     vectors /= lengths[:, None]
     if ivf_threshold is not None and n >= ivf_threshold and k > 0:
         return _find_by_ivf(vectors, threshold, max_pairs, k)
+    with use_device("comparing images") as device:
+        return _find_exact(embeddings, vectors, threshold, max_pairs, k, device, progress)
+
+
+def _find_exact(
+    embeddings: Float32[np.ndarray, "n d"],
+    vectors: Float32[np.ndarray, "n d"],
+    threshold: float,
+    max_pairs: int,
+    k: int,
+    device: str,
+    progress: Callable[[int, int], None] | None,
+) -> Neighbors:
     import torch
 
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    n = len(vectors)
     first = _first_equal_rows(vectors)
     distinct, column = np.unique(first, return_inverse=True)
     left = torch.from_numpy(vectors).to(device)

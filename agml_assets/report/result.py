@@ -78,11 +78,15 @@ def build_config_used(dataset: DatasetWorkspace) -> dict[str, Any]:
     }
 
 
-def rebuild_report(dataset: DatasetWorkspace) -> bool:
-    """Write score, result and config again from what is current; False where nothing was read yet.
+def report_after_failure(dataset: DatasetWorkspace, run_id: str) -> bool:
+    """Write score, result and config again from what is current, if a step of the run failed; say whether.
 
-    For the time after a failure, when Dagster skips these assets.
+    For the end of a run, as Dagster skips these assets when a step before them has failed. Nothing is written
+    where no image was read yet.
     """
+    failures = (dataset.store.failure(dataset.key, artifact.file) for artifact in MEASURED.values())
+    if not any(failure and failure["run_id"] == run_id for failure in failures):
+        return False
     if dataset.store.sidecar(dataset.key, IMAGE_INDEX.file) is None:
         return False
     scored, used = score_dataset(dataset, judge_dataset(dataset))
