@@ -1,7 +1,6 @@
 """The `agml-assets` command: each subcommand is a thin call of a job or a function."""
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 
@@ -50,8 +49,6 @@ def _run(options: argparse.Namespace) -> int:
     from agml_assets.runner import open_dataset, run_dataset
     from agml_assets.summary_table import describe_result
 
-    if not os.environ.get("DAGSTER_HOME"):
-        print("DAGSTER_HOME is not set: artifacts are kept, the history of runs is not.", file=sys.stderr)
     given = {k: v for k, v in vars(options).items() if k != "call"}
     path = run_dataset(**given)
     given.pop("force")

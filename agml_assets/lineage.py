@@ -99,11 +99,9 @@ def _judge_one(
         return Verdict("missing", "not made yet")
     if made.code_version != artifact.code_version:
         return Verdict("stale", f"made by code version {made.code_version}, now {artifact.code_version}")
-    for name in artifact.settings:
-        if made.settings.get(name) != getattr(settings, name):
-            return Verdict(
-                "stale", f"made with {name} = {made.settings.get(name)!r}, now {getattr(settings, name)!r}"
-            )
+    for name, value in settings.used(artifact.settings).items():
+        if made.settings.get(name) != value:
+            return Verdict("stale", f"made with {name} = {made.settings.get(name)!r}, now {value!r}")
     if artifact.reads_source and made.source_digest != source:
         return Verdict("stale", "the source has changed")
     for name in artifact.inputs:

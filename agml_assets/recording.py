@@ -129,10 +129,10 @@ class Step:
 
     def progress(self, what: str) -> Progress:
         """Return a progress reporter that writes to the run's log."""
-        return Progress(what, self._say)
+        return Progress(what, self.say)
 
-    def _say(self, line: str) -> None:
-        # Dagster's log for its UI, the module's for the command line, which shows plain lines.
+    def say(self, line: str) -> None:
+        """Write a line to the run's log: Dagster's for its UI, the module's for the command line."""
         self.context.log.info(line)
         logger.info(line)
 

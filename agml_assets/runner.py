@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ from upath import UPath
 
 from agml_assets.dataset.artifacts import PIXELS
 from agml_assets.errors import UserError
-from agml_assets.lineage import Artifact
+from agml_assets.lineage import Artifact, Verdict
 from agml_assets.quality.artifacts import SCORE
 from agml_assets.quality.summary import asked_for, judge_dataset
 from agml_assets.registry.datasets import load_registry, resolve_dataset
@@ -22,6 +22,7 @@ from agml_assets.workspace import DatasetWorkspace, Workspace
 
 if TYPE_CHECKING:
     import dagster as dg
+    from dagster._utils.error import SerializableErrorInfo
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +40,10 @@ def open_dataset(
     entry = resolve_dataset(dataset, known, **overrides)
     store = ArtifactStore(results_root(results, settings))
     workspace = Workspace(known.with_entry(entry), settings, store)
-    return workspace, workspace.dataset(entry.key)
+    bench = workspace.dataset(entry.key)
+    if known.find(dataset) is None:
+        _refuse_the_place_of_another(bench)
+    return workspace, bench
 
 
 def run_dataset(
@@ -95,12 +99,23 @@ def run_dataset(
     return path
 
 
+def _refuse_the_place_of_another(bench: DatasetWorkspace) -> None:
+    """Refuse to overwrite the results of another dataset whose name ends alike, such as two folders `images`."""
+    entry, held = bench.entry.model_dump(mode="json"), _last_config(bench).get("dataset")
+    if held and any(held.get(field) != entry[field] for field in ("name", "source", "path")):
+        raise UserError(
+            f"Dataset {entry['path'] or entry['name']!r}: {bench.store.path(bench.key, CONFIG_USED.file).parent} "
+            f"holds the results of {held.get('path') or held.get('name')!r}. Name another results root with "
+            "--results or $AGML_RESULTS, or register the dataset with a `key` of its own."
+        )
+
+
 def _to_make(bench: DatasetWorkspace, force: bool) -> list[Artifact]:
     verdicts = judge_dataset(bench)
     stale = [a for a in asked_for(bench) if force or verdicts[a.key].state != "current"]
     if any(PIXELS.key in a.inputs for a in stale) and PIXELS not in stale and _was_removed(bench, PIXELS):
         stale.insert(0, PIXELS)
-    if not stale and _report_is_current(bench):
+    if not stale and _report_is_current(bench, verdicts):
         return []
     return [*stale, SCORE, RESULT, CONFIG_USED]
 
@@ -110,11 +125,21 @@ def _was_removed(bench: DatasetWorkspace, artifact: Artifact) -> bool:
     return sidecar is not None and sidecar.removed
 
 
-def _report_is_current(bench: DatasetWorkspace) -> bool:
-    files = (SCORE.file, RESULT.file, CONFIG_USED.file)
-    if any(bench.store.sidecar(bench.key, file) is None for file in files):
+def _report_is_current(bench: DatasetWorkspace, verdicts: Mapping[str, Verdict]) -> bool:
+    if any(bench.store.sidecar(bench.key, file) is None for file in (SCORE.file, RESULT.file)):
         return False
-    return bench.store.read(bench.key, CONFIG_USED.file) == build_config_used(bench)
+    return _last_config(bench) == build_config_used(bench, verdicts)
+
+
+def _last_config(bench: DatasetWorkspace) -> dict[str, Any]:
+    """Return the stored `config_used.json`; empty where there is none, or a damaged one."""
+    if bench.store.sidecar(bench.key, CONFIG_USED.file) is None:
+        return {}
+    try:
+        config: dict[str, Any] = bench.store.read(bench.key, CONFIG_USED.file)
+    except ValueError:
+        return {}
+    return config
 
 
 def _execute(workspace: Workspace, bench: DatasetWorkspace, todo: Sequence[Artifact]) -> None:
@@ -140,6 +165,15 @@ def _execute(workspace: Workspace, bench: DatasetWorkspace, todo: Sequence[Artif
         raise UserError(_describe_failures(done, bench))
 
 
+def _root_cause(error: "SerializableErrorInfo | None") -> str:
+    """Return the message of the error that those of Dagster wrap."""
+    if error is None:
+        return "failed"
+    while error.cause:
+        error = error.cause
+    return error.message.partition(f"{error.cls_name}: ")[2] if error.cls_name == "Failure" else error.message
+
+
 def _describe_failures(done: "dg.ExecuteInProcessResult", bench: DatasetWorkspace) -> str:
     reasons = []
     for event in done.all_events:
@@ -148,9 +182,9 @@ def _describe_failures(done: "dg.ExecuteInProcessResult", bench: DatasetWorkspac
             told = data.user_failure_data.description if data.user_failure_data else None
             if not told and data.error:
                 logger.error("%s", data.error.to_string())  # no user's mistake: show where it happened
-            reasons.append(f"{event.step_key}: {told or (data.error.message if data.error else 'failed')}")
+            reasons.append(f"{event.step_key}: {told or _root_cause(data.error)}")
     if not reasons:
-        reasons = [e.message or "failed" for e in done.all_events if e.is_failure][:1]
+        reasons = [_root_cause(e.job_failure_data.error) for e in done.all_events if e.is_run_failure]
     report = bench.store.path(bench.key, RESULT.file)
     kept = f"\nWhat succeeded is kept, and reported in {report}." if report.exists() else ""
     return f"The benchmark of {bench.key!r} failed.\n" + "\n".join(r.strip() for r in reasons) + kept

@@ -7,10 +7,11 @@ import json
 import os
 import re
 import reprlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from blake3 import blake3
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from upath import UPath
 
@@ -19,6 +20,7 @@ from agml_assets.errors import UserError, did_you_mean
 _VARIABLE = re.compile(r"\$(?:\{([^}]*)\}|(\w+))", re.ASCII)
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel = 2  # a value is shown to be recognised; nested ones can be huge
+_MODELS = {"embed_model", "backbone"}
 _LOCAL = ("~", "$", "/", ".")  # how a model name starts that is a local path
 
 
@@ -104,6 +106,19 @@ class Settings(BaseModel):
         """Share of images in the test split, derived; in (0, 1)."""
         return round(1.0 - (self.train_ratio + self.val_ratio), 10)
 
+    def used(self, names: Iterable[str]) -> dict[str, Any]:
+        """Return the values of these settings as an artifact remembers them.
+
+        That of a local model folder is followed by a digest of its files' names, sizes and times: other weights
+        in the same place are another model.
+        """
+        values = {name: getattr(self, name) for name in names}
+        for name in _MODELS & values.keys():
+            folder = Path(values[name])
+            if folder.is_dir():
+                values[name] += f" ({_state_of(folder)})"
+        return values
+
     def override(self, overrides: Mapping[Any, Any], where: str) -> "Settings":
         """Return these settings with `overrides` applied; `where` names their origin in errors."""
         return parse_settings({**self.model_dump(), **overrides}, where) if overrides else self
@@ -188,6 +203,12 @@ def _expand_variables(text: str, what: str) -> str:
         if (name := braced or plain) not in os.environ:
             raise UserError(f"The {what} {text!r} names the environment variable {name!r}, which is not set.")
     return os.path.expandvars(text)
+
+
+def _state_of(folder: Path) -> str:
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    facts = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    return blake3(json.dumps(facts).encode()).hexdigest()[:16]
 
 
 def _validate(values: Mapping[Any, Any], both_ratios: bool = True) -> tuple[Settings | None, list[str]]:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 from blake3 import blake3
+from pydantic import TypeAdapter
 from upath import UPath
 
 from agml_assets.errors import UserError
@@ -57,6 +58,9 @@ class Sidecar:
     finished_at: str = ""
     duration_s: float = 0.0
     removed: bool = False
+
+
+_SIDECAR = TypeAdapter(Sidecar)
 
 
 class ArtifactStore:
@@ -105,12 +109,23 @@ class ArtifactStore:
         """Return the sidecar of a finished artifact; None when it is absent or unfinished."""
         path = self.path(dataset, file)
         try:
-            values = json.loads(_beside(path, ".meta.json").read_text(encoding="utf-8"))
-            sidecar = Sidecar(**values)
+            sidecar = _SIDECAR.validate_json(_beside(path, ".meta.json").read_bytes(), strict=True)
             complete = sidecar.removed or path.stat().st_size == sidecar.bytes
-        except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):
+        except (FileNotFoundError, NotADirectoryError, ValueError):
             return None
+        except PermissionError as error:
+            raise self.refusal(error) from None
         return sidecar if complete else None
+
+    def refusal(self, error: OSError) -> UserError:
+        """Return what to tell a user whose results root gave this error."""
+        what, where, by = "results root", str(self.root), "$AGML_RESULTS (or the setting output_dir)"
+        if not self.is_local:
+            what, where, by = "scratch folder", str(self.scratch), "$AGML_SCRATCH"
+        return UserError(
+            f"The {what} {where} cannot be used: {error.strerror or error} ({error.filename}). "
+            f"Let {by} name a folder that you may write to."
+        )
 
     def write(self, dataset: str, file: str, value: Any, sidecar: Mapping[str, Any]) -> Sidecar:
         """Write `value` in the format of the file's suffix, atomically, then its sidecar.

@@ -1,8 +1,11 @@
 """What a terminal shows of a finished benchmark: score, axes, counts, and where the report lies."""
 
+from functools import reduce
+from operator import getitem
+
 from upath import UPath
 
-from agml_assets.quality.summary import asked_for
+from agml_assets.quality.summary import asked_for, judge_dataset
 from agml_assets.report.artifacts import RESULT
 from agml_assets.report.result import left_out
 from agml_assets.workspace import DatasetWorkspace
@@ -23,11 +26,14 @@ def describe_result(bench: DatasetWorkspace, path: UPath) -> str:
         note = score["unavailable"].get(axis) or score["incomplete"].get(axis) or ""
         lines.append(f"  {axis:<18}{_out_of_ten(value)}{'   ' + note if note else ''}")
     lines.append("")
-    for label, metric, key in _COUNTS:
+    for label, metric, *keys in _COUNTS:
         value = metrics.get(metric, {})
-        count = value.get("reason", "not computed") if value.get("skipped") or not value else value.get(key)
+        if value.get("skipped") or not value:
+            count = value.get("reason", "not computed")
+        else:
+            count = reduce(getitem, keys, value)
         lines.append(f"  {label:<34}{count}")
-    missing = left_out(bench)
+    missing = left_out(judge_dataset(bench))
     waiting = [artifact.key for artifact in asked_for(bench) if artifact.key in missing]
     if waiting:
         lines += ["", "  Not current: " + ", ".join(waiting)]
@@ -37,7 +43,7 @@ def describe_result(bench: DatasetWorkspace, path: UPath) -> str:
 
 
 _COUNTS = (
-    ("images with an exact copy", "exact_duplicate", "exact_duplicate_count"),
+    ("images with an exact copy", "exact_duplicate", "blake3", "duplicate_count"),
     ("images with a near-duplicate", "near_duplicate", "near_duplicate_count"),
     ("near-duplicates across splits", "near_duplicate", "cross_split_near_duplicates"),
     ("silhouette, -1 to 1", "feature_separability", "silhouette_score_all"),

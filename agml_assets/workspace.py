@@ -28,8 +28,13 @@ class Workspace:
     store: ArtifactStore
 
     def dataset(self, key: str) -> "DatasetWorkspace":
-        """Return the workspace of a registered dataset; unknown keys raise `UserError`."""
+        """Return the workspace of a registered dataset.
+
+        Raises:
+            UserError: The key is unknown, a setting is not valid, or results would lie among the images.
+        """
         entry = self.registry.get(key)
+        _refuse_results_inside(entry, self.store)
         settings = self.settings.override(dict(entry.settings), f"the registry entry of {entry.key!r}")
         return DatasetWorkspace(entry, settings, self.store)
 
@@ -73,6 +78,18 @@ class DatasetWorkspace:
         return self.store.local_folder(self.key, f".work/{name}")
 
 
+def _refuse_results_inside(entry: DatasetEntry, store: ArtifactStore) -> None:
+    """Refuse a results root inside the dataset's folder: every run would change the dataset."""
+    if entry.path is None or not store.is_local:
+        return
+    root, images = Path(store.root.path).resolve(), entry.path.resolve()
+    if root.is_relative_to(images):
+        raise UserError(
+            f"Dataset {entry.key!r}: the results root {root} lies inside the dataset's folder {images}. "
+            "Name another with --results, $AGML_RESULTS or the setting 'output_dir'."
+        )
+
+
 @dataclass
 class Making:
     """An artifact being made: remembers what is read, times the work, writes the result with its sidecar."""
@@ -94,7 +111,6 @@ class Making:
         self, value: Any, *, info: Mapping[str, Any] | None = None, source_digest: str | None = None
     ) -> Sidecar:
         """Store the artifact and return its sidecar."""
-        settings = self.dataset.settings
         return self.dataset.store.write(
             self.dataset.key,
             self.artifact.file,
@@ -103,7 +119,7 @@ class Making:
                 "artifact": self.artifact.key,
                 "code_version": self.artifact.code_version,
                 "inputs": self.inputs,
-                "settings": {name: getattr(settings, name) for name in self.artifact.settings},
+                "settings": self.dataset.settings.used(self.artifact.settings),
                 "source_digest": source_digest,
                 "info": dict(info or {}),
                 "duration_s": round(time.monotonic() - self.started, 3),

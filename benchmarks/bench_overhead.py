@@ -59,7 +59,7 @@ def run_pure_functions(registry: Path, out: Path) -> None:
     labels = usable["label"].to_numpy().astype(np.int64)
     splits, _ = make_splits(labels, usable["native_split"].to_list(), settings)
     pixels = np.load(decoded.pixels, mmap_mode="r")
-    vectors = encode_from_pixels(ImageEmbedder.from_settings(settings), pixels)(0, len(pixels))
+    vectors = encode_from_pixels(ImageEmbedder.from_settings(settings), pixels)(range(len(pixels)))
     neighbors = find_neighbors(
         vectors,
         threshold=settings.near_dup_threshold,

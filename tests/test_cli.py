@@ -6,6 +6,7 @@ import subprocess
 import pytest
 
 import agml_assets
+from agml_assets.errors import UserError
 from tests.tiny import BIN, contents, environment, write_images, write_registry
 
 
@@ -116,3 +117,63 @@ def test_python_returns_the_path_of_the_report(place, monkeypatch):
     path = agml_assets.run("tiny", phases=[1])
     assert str(path) == str(root / "results" / "tiny" / "result.json")
     assert json.loads(path.read_text())["dataset"] == "tiny"
+
+
+@pytest.fixture
+def vit(tmp_path):
+    """A tiny model whose processor resizes otherwise than `dataset/pixels`."""
+    from transformers import ViTConfig, ViTImageProcessorPil, ViTModel
+
+    config = ViTConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64)
+    ViTModel(config).save_pretrained(tmp_path / "vit")
+    ViTImageProcessorPil().save_pretrained(tmp_path / "vit")
+    return tmp_path / "vit"
+
+
+def test_a_model_that_reads_the_images_again_is_current_until_its_weights_change(place, vit, caplog):
+    root, _ = place
+    (root / "config.json").write_text(json.dumps({"embed_model": str(vit)}))
+
+    def run():
+        given = {"results": root / "results", "config": root / "config.json", "phases": [2]}
+        caplog.clear()
+        with caplog.at_level("INFO"):
+            path = agml_assets.run(str(root / "images"), **given)
+        return json.loads(path.read_text()), "up to date" in caplog.text
+
+    first, _ = run()
+    assert first["phases_completed"] == [2]  # though it was made with all that phase 2 needs
+    assert run() == (first, True)
+    write_other_weights(vit)
+    second, up_to_date = run()
+    assert not up_to_date
+    assert second["metrics"]["feature_separability"] != first["metrics"]["feature_separability"]
+
+
+def write_other_weights(folder):
+    import torch
+    from transformers import ViTModel
+
+    model = ViTModel.from_pretrained(folder)
+    torch.manual_seed(7)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    model.save_pretrained(folder)
+
+
+def test_two_folders_of_one_name_do_not_overwrite_each_other(place):
+    root, _ = place
+    write_images(root / "other" / "images", seed=1)
+    given = {"results": root / "results", "phases": [1]}
+    path = agml_assets.run(str(root / "images"), **given)
+    before = path.read_text()
+    with pytest.raises(UserError, match="holds the results of .*register the dataset with a `key`"):
+        agml_assets.run(str(root / "other" / "images"), **given)
+    assert path.read_text() == before
+
+
+def test_results_among_the_images_are_refused_before_anything_is_written(place):
+    root, _ = place
+    with pytest.raises(UserError, match="lies inside the dataset's folder"):
+        agml_assets.run(str(root / "images"), results=root / "images" / "results")
+    assert not (root / "images" / "results").exists()

@@ -1,5 +1,6 @@
 """Assets for vectors, neighbours, duplicate groups and UMAP. Thin: load, call, record."""
 
+import time
 from collections.abc import Sequence
 from importlib.metadata import version
 
@@ -50,10 +51,10 @@ def build_assets(datasets: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinit
         """Encode the images shard by shard through the cache: a killed run goes on at its next shard."""
         with step(context, workspace, EMBEDDINGS) as work:
             dataset, settings = work.dataset, work.dataset.settings
-            index, hashes = work.read(IMAGE_INDEX), work.read(PIXEL_HASHES)
+            index, hashes, pixels = work.read(IMAGE_INDEX), work.read(PIXEL_HASHES), work.read(PIXELS)
             embedder = embedders.get(settings)
             if embedder.serves_from_pixels:
-                encode = encode_from_pixels(embedder, work.read(PIXELS))
+                encode = encode_from_pixels(embedder, pixels)
             else:
                 source = open_source(dataset.entry)
                 encode = encode_from_source(embedder, source, index, settings.max_image_pixels)
@@ -61,8 +62,7 @@ def build_assets(datasets: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinit
             use = embed_in_shards(
                 encode,
                 hashes["blake3"].to_list(),
-                {**embedder.identity(), "decode_policy": POLICY_VERSION},
-                EmbeddingCache(dataset.store),
+                EmbeddingCache(dataset.store, {**embedder.identity(), "decode_policy": POLICY_VERSION}),
                 out,
                 settings.embed_shard_size,
                 work.progress("images embedded"),
@@ -156,7 +156,11 @@ def build_assets(datasets: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinit
                 usable = usable_images(work.read(IMAGE_INDEX))
                 split = work.read(SPLITS)[work.dataset.settings.split_recipe].fill_null("unknown")
                 found = from_arrays(work.read(NEIGHBORS))
+                what = f"{usable.height} images in {n_components} dimensions"
+                work.say(f"laying out {what}; the first time, UMAP compiles its code for about half a minute")
+                started = time.monotonic()
                 points = project_umap(work.read(EMBEDDINGS), found, n_components=n_components, seed=_UMAP_SEED)
+                work.say(f"laid out {what} in {time.monotonic() - started:.1f} s")
                 records = umap_records(
                     points, usable["class_name"].to_list(), split.to_list(), usable["source_row"].to_list()
                 )

@@ -1,11 +1,12 @@
-"""Shards of embeddings by content, so that the same images are never encoded twice.
+"""Vectors by content, so that no image is encoded twice by the same model.
 
-A shard's key covers the images' pixels, the model with its revision or weights, the preprocessing and
-the precision. A killed run finds its finished shards here; so does another dataset with the same images.
+A vector belongs to the image's pixels, the model with its revision or weights, the preprocessing and the
+precision. Vectors are kept in shards, a file each: a killed run finds its finished shards here, and any
+dataset finds the images that it shares with another.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,13 @@ from jaxtyping import Float
 
 from agml_assets.store import PLATFORM, ArtifactStore
 
+Encode = Callable[[Sequence[int]], Float[np.ndarray, "n d"]]
+"""Returns the float32 vectors of the given rows, which ascend."""
+
 
 @dataclass(frozen=True)
 class CacheUse:
-    """How many images were found in the cache, and how many had to be encoded."""
+    """How many rows were found in the cache, and how many were not."""
 
     hits: int
     misses: int
@@ -31,83 +35,117 @@ class CacheUse:
 
 
 class EmbeddingCache:
-    """Stored shards of vectors, in the artifact store, verified when read."""
+    """The vectors of one model in the artifact store, verified when read.
 
-    def __init__(self, store: ArtifactStore) -> None:
+    Args:
+        store: Where shards lie, shared by all datasets of the results root.
+        identity: What vectors depend on beside the pixels; JSON values.
+    """
+
+    def __init__(self, store: ArtifactStore, identity: Mapping[str, Any]) -> None:
         self._store = store
+        self._folder = f"embeddings/cache/{_digest(json.dumps(identity, sort_keys=True))}"
 
-    def key(self, identity: dict[str, Any], images: Sequence[str]) -> str:
-        """Return the key of a shard: a digest over the embedder's identity and the images' pixel hashes."""
-        text = json.dumps(identity, sort_keys=True) + "\n" + "\n".join(images)
-        return blake3(text.encode()).hexdigest()[:32]
+    def shards(self) -> Iterator[tuple[str, list[str]]]:
+        """Yield the file of each shard, sorted by name, and the images that it holds."""
+        folder = self._store.path(PLATFORM, self._folder)
+        names = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+        for file in (f"{self._folder}/{name}" for name in names if name.endswith(".npy")):
+            sidecar = self._store.sidecar(PLATFORM, file)
+            if sidecar is not None:
+                yield file, sidecar.info["images"]
 
-    def get(self, key: str) -> Float[np.ndarray, "n d"] | None:
-        """Return the shard, or None when it is absent or damaged."""
-        if not self._store.is_intact(PLATFORM, _file(key)):
+    def get(self, file: str) -> Float[np.ndarray, "n d"] | None:
+        """Return the vectors of a shard, or None when it is damaged."""
+        if not self._store.is_intact(PLATFORM, file):
             return None
-        return np.array(self._store.read(PLATFORM, _file(key)))
+        return np.array(self._store.read(PLATFORM, file))
 
-    def put(self, key: str, vectors: Float[np.ndarray, "n d"]) -> None:
-        """Store a shard."""
-        self._store.write(
-            PLATFORM,
-            _file(key),
-            vectors,
-            {
-                "artifact": "embeddings/cache",
-                "code_version": "1",
-                "inputs": {},
-                "settings": {},
-            },
-        )
+    def put(self, images: Sequence[str], vectors: Float[np.ndarray, "n d"]) -> str:
+        """Store the vectors of images, given by their pixel hashes, as a shard; return its file."""
+        file = f"{self._folder}/{_digest(*images)}.npy"
+        facts = {"artifact": "embeddings/cache", "code_version": "2", "inputs": {}, "settings": {}}
+        self._store.write(PLATFORM, file, vectors, {**facts, "info": {"images": list(images)}})
+        return file
 
 
 def embed_in_shards(
-    encode: Callable[[int, int], Float[np.ndarray, "n d"]],
+    encode: Encode,
     images: Sequence[str],
-    identity: dict[str, Any],
     cache: EmbeddingCache,
     out: Path,
     shard_size: int,
     progress: Callable[[int, int], None] | None = None,
 ) -> CacheUse:
-    """Encode all images shard by shard through the cache, and write them to the .npy file `out`.
+    """Write the vectors of all images to the .npy file `out`, encoding those that the cache lacks, each once.
 
     Args:
-        encode: Returns the float32 vectors of rows `start` to `stop`.
+        encode: Encodes rows; called for one shard at a time.
         images: Pixel hash of every row, in row order.
-        identity: What the vectors depend on beside the pixels.
-        cache: Where finished shards are kept; each is stored as soon as it is there, if it is finite.
+        cache: Where vectors are kept; a shard is stored as soon as it is there, if it is finite.
         out: Local file to write; float32 (N, D).
-        shard_size: Rows in a shard.
-        progress: Told the rows done and in all after each shard.
+        shard_size: Images in a shard.
+        progress: Told the rows done and in all, after those from the cache and after each shard.
 
     Returns:
         How many rows came from the cache.
     """
-    hits, vectors = 0, None
-    for start in range(0, len(images), shard_size):
-        stop = min(start + shard_size, len(images))
-        key = cache.key(identity, images[start:stop])
-        shard = cache.get(key)
-        if shard is None:
-            shard = encode(start, stop)
-            # A passing fault of the GPU shall not come back from the cache.
-            if np.isfinite(shard).all():
-                cache.put(key, shard)
-        else:
-            hits += stop - start
-        if vectors is None:
-            shape = (len(images), shard.shape[1])
-            vectors = np.lib.format.open_memmap(out, mode="w+", dtype=np.float32, shape=shape)
-        vectors[start:stop] = shard
-        if progress:
-            progress(stop, len(images))
-    if vectors is None:
+    if not images:
         raise ValueError("no images to embed")
-    vectors.flush()
+    lacking: dict[str, list[int]] = {}
+    for row, image in enumerate(images):
+        lacking.setdefault(image, []).append(row)
+    writer = _Writer(out, len(images))
+    tell = progress or (lambda done, total: None)
+
+    _fill_from(cache, lacking, writer)
+    hits = writer.done
+    if hits:
+        tell(hits, len(images))
+
+    missing = list(lacking)
+    for start in range(0, len(missing), shard_size):
+        chunk = missing[start : start + shard_size]
+        shard = encode([lacking[image][0] for image in chunk])
+        # A passing fault of the GPU shall not come back from the cache.
+        if np.isfinite(shard).all():
+            cache.put(chunk, shard)
+        for image, vector in zip(chunk, shard, strict=True):
+            writer.fill(lacking[image], vector)
+        tell(writer.done, len(images))
+    writer.close()
     return CacheUse(hits, len(images) - hits)
 
 
-def _file(key: str) -> str:
-    return f"embeddings/cache/{key[:2]}/{key}.npy"
+def _fill_from(cache: EmbeddingCache, lacking: dict[str, list[int]], writer: "_Writer") -> None:
+    """Write the vectors that the cache holds, and take their images out of `lacking`."""
+    for file, kept in cache.shards():
+        wanted = [place for place, image in enumerate(kept) if image in lacking]
+        shard = cache.get(file) if wanted else None
+        if shard is not None:
+            for place in wanted:
+                writer.fill(lacking.pop(kept[place]), shard[place])
+
+
+class _Writer:
+    """The output file, made when the first vector tells its dimension."""
+
+    def __init__(self, out: Path, n: int) -> None:
+        self._out, self._n = out, n
+        self._vectors: np.memmap | None = None
+        self.done = 0
+
+    def fill(self, rows: Sequence[int], vector: Float[np.ndarray, " d"]) -> None:
+        if self._vectors is None:
+            shape = (self._n, len(vector))
+            self._vectors = np.lib.format.open_memmap(self._out, mode="w+", dtype=np.float32, shape=shape)
+        self._vectors[rows] = vector
+        self.done += len(rows)
+
+    def close(self) -> None:
+        if self._vectors is not None:
+            self._vectors.flush()
+
+
+def _digest(*texts: str) -> str:
+    return blake3("\n".join(texts).encode()).hexdigest()[:32]

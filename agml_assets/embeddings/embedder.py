@@ -7,9 +7,9 @@ import gc
 import io
 import json
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -44,7 +44,7 @@ class _Backend(Protocol):
 
     def load(self, device: "torch.device", dtype: "torch.dtype") -> None: ...
     def prepare_pixels(self, batch: UInt8[np.ndarray, "n 256 256 3"]) -> Float[np.ndarray, "n 3 h w"]: ...
-    def prepare_images(self, images: Sequence[Image.Image]) -> Float[np.ndarray, "n 3 h w"]: ...
+    def prepare_image(self, image: Image.Image) -> Float[np.ndarray, "3 h w"]: ...
     def forward(self, inputs: "torch.Tensor") -> "torch.Tensor": ...
 
 
@@ -62,7 +62,7 @@ class ImageEmbedder:
     model: str
     revision: str | None = None
     precision: str = "float32"
-    batch_size: int = 64
+    batch_size: int = field(default=64, compare=False)  # halved where memory is short: still the same model
 
     def __post_init__(self) -> None:
         """Set up without loading anything."""
@@ -101,9 +101,13 @@ class ImageEmbedder:
         """Return float32 unit vectors of stored pixels, in row order."""
         return self._encode(pixels, self.backend.prepare_pixels)
 
-    def encode_images(self, images: Sequence[Image.Image]) -> Float[np.ndarray, "n d"]:
-        """Return float32 unit vectors of decoded RGB images, resized by the model's own rule."""
-        return self._encode(images, self.backend.prepare_images)
+    def prepare_image(self, image: Image.Image) -> Float[np.ndarray, "3 h w"]:
+        """Return what the model is fed for a decoded RGB image, resized by the model's own rule."""
+        return self.backend.prepare_image(image)
+
+    def encode_prepared(self, inputs: Float[np.ndarray, "n 3 h w"]) -> Float[np.ndarray, "n d"]:
+        """Return float32 unit vectors of prepared images, in row order."""
+        return self._encode(inputs, lambda batch: batch)
 
     def close(self) -> None:
         """Free the model, the GPU's memory and its lock."""
@@ -189,10 +193,10 @@ class _EfficientNetLite0:
     def prepare_pixels(self, batch: UInt8[np.ndarray, "n 256 256 3"]) -> Float[np.ndarray, "n 3 224 224"]:
         return _to_channels_first((_centre(batch, 224, 224).astype(np.float32) - 127) / 128)
 
-    def prepare_images(self, images: Sequence[Image.Image]) -> Float[np.ndarray, "n 3 224 224"]:
+    def prepare_image(self, image: Image.Image) -> Float[np.ndarray, "3 224 224"]:
         from agml_assets.dataset.decode import to_square_256
 
-        return self.prepare_pixels(np.stack([to_square_256(image) for image in images]))
+        return self.prepare_pixels(to_square_256(image)[None])[0]
 
     def forward(self, inputs: "torch.Tensor") -> "torch.Tensor":
         import torch
@@ -284,9 +288,9 @@ class _Transformers:
         )
         return np.ascontiguousarray(inputs["pixel_values"], dtype=np.float32)
 
-    def prepare_images(self, images: Sequence[Image.Image]) -> Float[np.ndarray, "n 3 h w"]:
-        inputs = self._processor(images=list(images), return_tensors="np")
-        return np.ascontiguousarray(inputs["pixel_values"], dtype=np.float32)
+    def prepare_image(self, image: Image.Image) -> Float[np.ndarray, "3 h w"]:
+        inputs = self._processor(images=[image], return_tensors="np")
+        return np.ascontiguousarray(inputs["pixel_values"][0], dtype=np.float32)
 
     def forward(self, inputs: "torch.Tensor") -> "torch.Tensor":
         outputs = self._model(pixel_values=inputs)

@@ -1,30 +1,44 @@
 """Images for the embedder: from `dataset/pixels`, or from the source again for models that resize otherwise."""
 
-from collections.abc import Callable
+import os
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import polars as pl
 from jaxtyping import Float, UInt8
-from PIL import Image
 
 from agml_assets.dataset.decode import decode_rgb
 from agml_assets.dataset.image_index import usable_images
 from agml_assets.dataset.sources import Source
+from agml_assets.embeddings.cache import Encode
 from agml_assets.embeddings.embedder import ImageEmbedder
 from agml_assets.errors import UserError
 
-Encode = Callable[[int, int], Float[np.ndarray, "n d"]]
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 def encode_from_pixels(embedder: ImageEmbedder, pixels: UInt8[np.ndarray, "n 256 256 3"]) -> Encode:
-    """Return a function that encodes the rows `start` to `stop` of stored pixels."""
-    return lambda start, stop: embedder.encode_pixels(pixels[start:stop])
+    """Return a function that encodes rows of stored pixels."""
+
+    def encode(rows: Sequence[int]) -> Float[np.ndarray, "n d"]:
+        step = embedder.batch_size  # pixels are copied from the mapped file a batch at a time
+        batches = (rows[start : start + step] for start in range(0, len(rows), step))
+        return np.concatenate([embedder.encode_pixels(pixels[list(batch)]) for batch in batches])
+
+    return encode
 
 
 def encode_from_source(
     embedder: ImageEmbedder, source: Source, image_index: pl.DataFrame, max_pixels: int
 ) -> Encode:
-    """Return a function that decodes the rows `start` to `stop` again and encodes them.
+    """Return a function that decodes rows again, on all cores, and encodes them.
+
+    At full size there are never more images in memory than cores.
 
     Args:
         embedder: A model whose resize rule is not that of the stored pixels.
@@ -37,24 +51,48 @@ def encode_from_source(
     """
     source_rows = usable_images(image_index)["source_row"].to_list()
 
-    def encode(start: int, stop: int) -> Float[np.ndarray, "n d"]:
-        wanted = set(source_rows[start:stop])
-        batch: list[Image.Image] = []
+    def prepare(image: bytes | Path) -> Float[np.ndarray, "3 h w"]:
+        return embedder.prepare_image(decode_rgb(image, max_pixels))
+
+    def encode(rows: Sequence[int]) -> Float[np.ndarray, "n d"]:
+        wanted = {source_rows[row] for row in rows}
+        batch: list[Float[np.ndarray, "3 h w"]] = []
         vectors: list[Float[np.ndarray, "n d"]] = []
-        for example in source.examples(source_rows[start]):
-            if example.source_row in wanted and example.image is not None:
-                batch.append(decode_rgb(example.image, max_pixels))
-            if len(batch) == embedder.batch_size or (batch and example.source_row == source_rows[stop - 1]):
-                vectors.append(embedder.encode_images(batch))
+        for prepared in _side_by_side(prepare, _images_of(source, wanted)):
+            batch.append(prepared)
+            if len(batch) == embedder.batch_size:
+                vectors.append(embedder.encode_prepared(np.stack(batch)))
                 batch = []
-            if example.source_row == source_rows[stop - 1]:
-                break
-        if (found := sum(map(len, vectors))) != stop - start:
+        if batch:
+            vectors.append(embedder.encode_prepared(np.stack(batch)))
+        if (found := sum(map(len, vectors))) != len(rows):
             raise UserError(
-                f"The source gives {found} of the {stop - start} images in its rows {source_rows[start]} to "
-                f"{source_rows[stop - 1]} that dataset/image_index lists: it has changed since. "
+                f"The source gives {found} of the {len(rows)} images in its rows {min(wanted)} to "
+                f"{max(wanted)} that dataset/image_index lists: it has changed since. "
                 "Make dataset/image_index again, then the embeddings."
             )
         return np.concatenate(vectors)
 
     return encode
+
+
+def _images_of(source: Source, wanted: Collection[int]) -> Iterator[bytes | Path]:
+    last = max(wanted)
+    for example in source.examples(min(wanted)):
+        if example.source_row in wanted and example.image is not None:
+            yield example.image
+        if example.source_row >= last:
+            return
+
+
+def _side_by_side(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
+    """Yield the results in the order of the items, a few of them made ahead."""
+    cores = os.cpu_count() or 1
+    ahead: deque[Future[_Result]] = deque()
+    with ThreadPoolExecutor(cores) as pool:
+        for item in items:
+            ahead.append(pool.submit(work, item))
+            if len(ahead) > 2 * cores:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()

@@ -1,5 +1,6 @@
 """Which metrics of a dataset are current, and the score made from them."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from agml_assets.dataset.artifacts import ARTIFACTS as DATASET_ARTIFACTS
@@ -23,14 +24,23 @@ def judge_dataset(dataset: DatasetWorkspace) -> dict[str, Verdict]:
 
 
 def asked_for(dataset: DatasetWorkspace) -> list[Artifact]:
-    """Return the artifacts that the dataset's phases need: vectors belong to phase 2, metrics to their own."""
-    phase_of = {METRIC_ARTIFACTS[metric.name].key: metric.phase for metric in METRICS}
-    phase_of |= {artifact.key: 2 for artifact in EMBEDDINGS_ARTIFACTS}
-    return [artifact for key, artifact in MEASURED.items() if phase_of.get(key, 1) in dataset.entry.phases]
+    """Return the artifacts of the dataset's phases, and all that these are made from, each after its inputs."""
+    wanted = {key for key, artifact in MEASURED.items() if _phase_of(artifact) in dataset.entry.phases}
+    for artifact in reversed(MEASURED.values()):
+        if artifact.key in wanted:
+            wanted.update(artifact.inputs)
+    return [artifact for key, artifact in MEASURED.items() if key in wanted]
+
+
+def _phase_of(artifact: Artifact) -> int:
+    """Return the phase of an artifact: that of the metric, or of the room."""
+    if artifact in EMBEDDINGS_ARTIFACTS:
+        return 2
+    return next((m.phase for m in METRICS if METRIC_ARTIFACTS[m.name] == artifact), 1)
 
 
 def current_metrics(
-    dataset: DatasetWorkspace, verdicts: dict[str, Verdict]
+    dataset: DatasetWorkspace, verdicts: Mapping[str, Verdict]
 ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     """Read the current metrics of the phases that the registry asks for.
 
@@ -51,7 +61,7 @@ def current_metrics(
     return metrics, used
 
 
-def completed_phases(dataset: DatasetWorkspace, verdicts: dict[str, Verdict]) -> list[int]:
+def completed_phases(dataset: DatasetWorkspace, verdicts: Mapping[str, Verdict]) -> list[int]:
     """Return the phases all of whose metrics were asked for and are current."""
     phases = sorted({metric.phase for metric in METRICS})
     return [
@@ -63,7 +73,7 @@ def completed_phases(dataset: DatasetWorkspace, verdicts: dict[str, Verdict]) ->
 
 
 def score_dataset(
-    dataset: DatasetWorkspace, verdicts: dict[str, Verdict]
+    dataset: DatasetWorkspace, verdicts: Mapping[str, Verdict]
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Score a dataset from its current metrics.
 

@@ -8,9 +8,10 @@ import dagster as dg
 from agml_assets.dataset.artifacts import IMAGE_INDEX
 from agml_assets.embeddings.artifacts import DUPLICATE_GROUPS, UMAP_3D, UMAP_PROJECTION
 from agml_assets.quality.artifacts import METRIC_ARTIFACTS, SCORE
+from agml_assets.quality.summary import judge_dataset
 from agml_assets.recording import asset_key, asset_spec, dataset_of, named_failures, table
 from agml_assets.report.artifacts import CONFIG_USED, RESULT
-from agml_assets.report.result import build_config_used, build_result, drop_pixels, left_out, today
+from agml_assets.report.result import build_config_used, build_result, drop_pixels, left_out
 from agml_assets.workspace import Making, Workspace
 
 
@@ -47,13 +48,14 @@ def build_assets(datasets: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinit
     ) -> Iterator[dg.MaterializeResult]:
         """Write what the store knows about the dataset."""
         dataset = dataset_of(context, workspace)
-        builders = {CONFIG_USED: build_config_used, RESULT: lambda d: build_result(d, today)}
+        builders = {CONFIG_USED: build_config_used, RESULT: build_result}
         with named_failures(dataset):
-            missing = left_out(dataset)
+            verdicts = judge_dataset(dataset)
+            missing = left_out(verdicts)
             for artifact, build in builders.items():
                 if asset_key(artifact) not in context.selected_asset_keys:
                     continue
-                value = build(dataset)
+                value = build(dataset, verdicts)
                 sidecar = Making(dataset, artifact).write(value)
                 path = dataset.store.path(dataset.key, artifact.file)
                 metadata: dict[str, Any] = {}
@@ -70,7 +72,7 @@ def build_assets(datasets: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinit
                     metadata=metadata,
                     data_version=dg.DataVersion(sidecar.digest),
                 )
-            if drop_pixels(dataset):
+            if drop_pixels(dataset, verdicts):
                 context.log.info("Removed the pixels, as keep_pixels is false and nothing waits for them.")
 
     return [write_report]

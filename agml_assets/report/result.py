@@ -44,9 +44,10 @@ def today() -> date:
     return datetime.now(UTC).date()
 
 
-def build_result(dataset: DatasetWorkspace, clock: Callable[[], date] = today) -> dict[str, Any]:
+def build_result(
+    dataset: DatasetWorkspace, verdicts: Mapping[str, Verdict], clock: Callable[[], date] = today
+) -> dict[str, Any]:
     """Return the report of a dataset from what is current in the store."""
-    verdicts = judge_dataset(dataset)
     metrics, _ = current_metrics(dataset, verdicts)
     scored, _ = score_dataset(dataset, verdicts)
     breaches = scored.pop("breaches")
@@ -61,11 +62,10 @@ def build_result(dataset: DatasetWorkspace, clock: Callable[[], date] = today) -
     }
 
 
-def build_config_used(dataset: DatasetWorkspace) -> dict[str, Any]:
+def build_config_used(dataset: DatasetWorkspace, verdicts: Mapping[str, Verdict]) -> dict[str, Any]:
     """Return every setting, the registry entry, and the state of every artifact of a dataset."""
     settings = dataset.settings.model_dump()
     published = {key: settings.pop(key) for key in _PUBLISHED_SETTINGS}
-    verdicts = judge_dataset(dataset)
     states = {
         key: {"state": verdict.state, **({"reason": verdict.reason} if verdict.reason else {})}
         for key, verdict in verdicts.items()
@@ -89,25 +89,27 @@ def report_after_failure(dataset: DatasetWorkspace, run_id: str) -> bool:
         return False
     if dataset.store.sidecar(dataset.key, IMAGE_INDEX.file) is None:
         return False
-    scored, used = score_dataset(dataset, judge_dataset(dataset))
+    verdicts = judge_dataset(dataset)
+    scored, used = score_dataset(dataset, verdicts)
     Making(dataset, SCORE, inputs=used).write(scored)
-    write_report(dataset)
+    write_report(dataset, verdicts)
     return True
 
 
-def write_report(dataset: DatasetWorkspace, clock: Callable[[], date] = today) -> dict[Artifact, Sidecar]:
+def write_report(
+    dataset: DatasetWorkspace, verdicts: Mapping[str, Verdict], clock: Callable[[], date] = today
+) -> dict[Artifact, Sidecar]:
     """Write `config_used.json` and `result.json`."""
     return {
-        CONFIG_USED: Making(dataset, CONFIG_USED).write(build_config_used(dataset)),
-        RESULT: Making(dataset, RESULT).write(build_result(dataset, clock)),
+        CONFIG_USED: Making(dataset, CONFIG_USED).write(build_config_used(dataset, verdicts)),
+        RESULT: Making(dataset, RESULT).write(build_result(dataset, verdicts, clock)),
     }
 
 
-def drop_pixels(dataset: DatasetWorkspace) -> bool:
+def drop_pixels(dataset: DatasetWorkspace, verdicts: Mapping[str, Verdict]) -> bool:
     """Remove the pixels if the settings do not keep them and nothing waits for them; say whether they went."""
     if dataset.settings.keep_pixels:
         return False
-    verdicts = judge_dataset(dataset)
     consumers = [key for key, artifact in MEASURED.items() if PIXELS.key in artifact.inputs]
     if any(verdicts[key].state != "current" for key in consumers):
         return False
@@ -115,9 +117,9 @@ def drop_pixels(dataset: DatasetWorkspace) -> bool:
     return True
 
 
-def left_out(dataset: DatasetWorkspace) -> dict[str, str]:
+def left_out(verdicts: Mapping[str, Verdict]) -> dict[str, str]:
     """Return the artifacts that are not current, with the reason of each."""
-    return {key: v.reason for key, v in judge_dataset(dataset).items() if v.state != "current"}
+    return {key: verdict.reason for key, verdict in verdicts.items() if verdict.state != "current"}
 
 
 def _reproducibility(dataset: DatasetWorkspace, verdicts: Mapping[str, Verdict]) -> dict[str, Any]:

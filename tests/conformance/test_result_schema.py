@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from agml_assets.quality.summary import judge_dataset
 from agml_assets.report.result import build_config_used, build_result
 from tests.report.measured import measure, open_dataset
 
@@ -22,7 +23,7 @@ def published(conformance):
 def result(tmp_path_factory):
     dataset = open_dataset(tmp_path_factory.mktemp("results"))
     measure(dataset)
-    return build_result(dataset)
+    return build_result(dataset, judge_dataset(dataset))
 
 
 def test_published_keys_lead_at_the_top_and_in_reproducibility(published, result):
@@ -59,7 +60,7 @@ def test_published_keys_lead_in_every_metric(published, result):
 
 
 def test_config_used_leads_with_the_published_settings(tmp_path):
-    config = build_config_used(open_dataset(tmp_path))
+    config = build_config_used(open_dataset(tmp_path), judge_dataset(open_dataset(tmp_path)))
     # Keys of the existing pipeline's config.json, in its order.
     assert list(config)[:13] == [
         "split_seed",

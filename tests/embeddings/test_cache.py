@@ -1,4 +1,6 @@
-"""Shards are found by content, and a killed run goes on at its next one."""
+"""Vectors are found by content, and a killed run goes on at its next shard."""
+
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,107 +13,116 @@ IDENTITY = {"model": "m", "preprocessing": "p", "precision": "float32"}
 
 
 @pytest.fixture
-def cache(tmp_path):
-    return EmbeddingCache(ArtifactStore(tmp_path / "results"))
+def store(tmp_path):
+    return ArtifactStore(tmp_path / "results")
 
 
-def run(cache, out, images=IMAGES, identity=IDENTITY, stop_after=99):
+def vector(image):
+    return np.full(3, int(image.removeprefix("hash")), np.float32)
+
+
+def run(store, out, images=IMAGES, identity=IDENTITY, stop_after=99):
     calls = []
 
-    def encode(start, stop):
+    def encode(rows):
         if len(calls) == stop_after:
             raise KeyboardInterrupt
-        calls.append((start, stop))
-        return np.arange(start, stop, dtype=np.float32)[:, None] * np.ones(3, np.float32)
+        calls.append(list(rows))
+        return np.stack([vector(images[row]) for row in rows])
 
-    use = embed_in_shards(encode, images, identity, cache, out, shard_size=4)
+    use = embed_in_shards(encode, images, EmbeddingCache(store, identity), out, shard_size=4)
+    np.testing.assert_array_equal(np.load(out), [vector(image) for image in images])
     return use, calls
 
 
-def test_a_second_run_over_the_same_images_encodes_nothing(cache, tmp_path):
-    use, calls = run(cache, tmp_path / "a.npy")
-    assert (use.verdict, use.misses, calls) == ("miss", 10, [(0, 4), (4, 8), (8, 10)])
-    use, calls = run(cache, tmp_path / "b.npy")
+def test_a_second_run_over_the_same_images_encodes_nothing(store, tmp_path):
+    use, calls = run(store, tmp_path / "a.npy")
+    assert (use.verdict, use.misses, calls) == ("miss", 10, [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]])
+    use, calls = run(store, tmp_path / "b.npy")
     assert (use.verdict, use.hits, calls) == ("hit", 10, [])
     assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
-    np.testing.assert_array_equal(np.load(tmp_path / "a.npy")[:, 0], np.arange(10))
 
 
-def test_a_killed_run_goes_on_at_its_next_shard(cache, tmp_path):
+def test_a_killed_run_goes_on_at_its_next_shard(store, tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        run(cache, tmp_path / "a.npy", stop_after=2)
-    use, calls = run(cache, tmp_path / "a.npy")
-    assert calls == [(8, 10)]
+        run(store, tmp_path / "a.npy", stop_after=2)
+    use, calls = run(store, tmp_path / "a.npy")
+    assert calls == [[8, 9]]
     assert (use.verdict, use.hits, use.misses) == ("partial", 8, 2)
 
 
-def test_other_images_models_preprocessing_or_precision_are_encoded_again(cache, tmp_path):
-    run(cache, tmp_path / "a.npy")
+def test_another_model_preprocessing_or_precision_encodes_again(store, tmp_path):
+    run(store, tmp_path / "a.npy")
     for change in ({"model": "n"}, {"preprocessing": "q"}, {"precision": "bfloat16"}):
-        assert run(cache, tmp_path / "b.npy", identity={**IDENTITY, **change})[0].verdict == "miss"
-    changed = [*IMAGES[:5], "other", *IMAGES[6:]]
-    assert run(cache, tmp_path / "b.npy", images=changed)[1] == [(4, 8)]
-    assert run(cache, tmp_path / "b.npy", images=IMAGES[::-1])[0].verdict == "miss"
+        assert run(store, tmp_path / "b.npy", identity={**IDENTITY, **change})[0].verdict == "miss"
 
 
-def test_a_damaged_shard_is_encoded_again(cache, tmp_path):
-    run(cache, tmp_path / "a.npy")
+def test_only_images_that_are_new_are_encoded_wherever_they_lie(store, tmp_path):
+    run(store, tmp_path / "a.npy")
+    assert run(store, tmp_path / "b.npy", images=["hash77", *IMAGES])[1] == [[0]]
+    assert run(store, tmp_path / "b.npy", images=IMAGES[::-1])[0].verdict == "hit"
+    assert run(store, tmp_path / "b.npy", images=[*IMAGES[:5], "hash55", *IMAGES[6:]])[1] == [[5]]
+
+
+def test_copies_are_encoded_once(store, tmp_path):
+    use, calls = run(store, tmp_path / "a.npy", images=["hash1", "hash2", "hash1", "hash1", "hash3"])
+    assert calls == [[0, 1, 4]]
+    assert use.misses == 5
+
+
+def test_a_damaged_shard_is_encoded_again(store, tmp_path):
+    run(store, tmp_path / "a.npy")
     shard = sorted((tmp_path / "results").rglob("*.npy"))[0]
     content = bytearray(shard.read_bytes())
     content[-1] ^= 1
     shard.write_bytes(content)
-    use, calls = run(cache, tmp_path / "b.npy")
+    use, calls = run(store, tmp_path / "b.npy")
     assert len(calls) == 1
     assert use.verdict == "partial"
     assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
 
 
-def test_a_shard_damaged_anywhere_is_never_used(cache, tmp_path):
+def test_a_shard_damaged_anywhere_is_never_used(store):
+    cache = EmbeddingCache(store, IDENTITY)
     vectors = np.arange(12, dtype=np.float32).reshape(4, 3)
-    cache.put("ab", vectors)
-    shard = next((tmp_path / "results").rglob("ab.npy"))
+    file = cache.put(IMAGES[:4], vectors)
+    shard = Path(store.path("_platform", file).path)
     whole = shard.read_bytes()
     for place in range(len(whole)):
         shard.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
-        assert cache.get("ab") is None
+        assert cache.get(file) is None
     shard.write_bytes(whole)
-    np.testing.assert_array_equal(cache.get("ab"), vectors)
+    np.testing.assert_array_equal(cache.get(file), vectors)
+    assert list(cache.shards()) == [(file, IMAGES[:4])]
 
 
-def test_vectors_that_are_not_finite_pass_through_as_they_are(cache, tmp_path):
+def test_vectors_that_are_not_finite_pass_through_and_are_not_kept(store, tmp_path):
     raw = np.array([[np.nan, 1], [0.6, 0.8], [np.inf, 0]], dtype=np.float32)
-    for name in ("encoded.npy", "cached.npy"):
-        out = tmp_path / name
-        embed_in_shards(lambda start, stop: raw[start:stop], IMAGES[:3], IDENTITY, cache, out, shard_size=2)
-        np.testing.assert_array_equal(np.load(out), raw)
-
-
-def test_another_dataset_with_the_same_images_shares_shards(tmp_path):
-    store = ArtifactStore(tmp_path / "results")
-    run(EmbeddingCache(store), tmp_path / "a.npy")
-    assert run(EmbeddingCache(ArtifactStore(store.root)), tmp_path / "b.npy")[0].verdict == "hit"
-
-
-def test_progress_counts_every_image_cached_or_not(cache, tmp_path):
     for _ in range(2):
+        out = tmp_path / "a.npy"
+        cache = EmbeddingCache(store, IDENTITY)
+        use = embed_in_shards(lambda rows: raw[list(rows)], IMAGES[:3], cache, out, shard_size=2)
+        np.testing.assert_array_equal(np.load(out), raw)
+        assert use.verdict == "miss"
+
+
+def test_another_dataset_finds_the_images_that_it_shares(store, tmp_path):
+    run(store, tmp_path / "a.npy")
+    other = ["hash90", *IMAGES[3:6], "hash91"]
+    use, calls = run(ArtifactStore(store.root), tmp_path / "b.npy", images=other)
+    assert (use.hits, calls) == (3, [[0, 4]])
+
+
+def test_progress_counts_every_image_cached_or_not(store, tmp_path):
+    expected = ([(4, 10), (8, 10), (10, 10)], [(10, 10)])
+    for counts in expected:
         told = []
         embed_in_shards(
-            lambda start, stop: np.ones((stop - start, 2), np.float32),
+            lambda rows: np.ones((len(rows), 2), np.float32),
             IMAGES,
-            IDENTITY,
-            cache,
+            EmbeddingCache(store, IDENTITY),
             tmp_path / "a.npy",
             shard_size=4,
-            progress=lambda *counts: told.append(counts),
+            progress=lambda *done: told.append(done),
         )
-        assert told == [(4, 10), (8, 10), (10, 10)]
-
-
-def test_vectors_that_are_no_numbers_are_not_kept(cache, tmp_path):
-    def encode(start, stop):
-        return np.full((stop - start, 3), np.nan if start == 4 else 1.0, np.float32)
-
-    for expected in ("miss", "partial"):
-        use = embed_in_shards(encode, IMAGES, IDENTITY, cache, tmp_path / "a.npy", shard_size=4)
-        assert use.verdict == expected
-    assert use.misses == 4
+        assert told == counts

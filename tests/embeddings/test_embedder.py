@@ -62,7 +62,7 @@ def test_the_packaged_model_gives_unit_vectors_and_loads_once(pixels):
     embedder.encode_pixels(pixels)
     assert embedder.loads == 1
     images = [photograph(seed) for seed in range(3)]
-    np.testing.assert_allclose(embedder.encode_images(images), vectors, atol=1e-6)
+    np.testing.assert_allclose(encode_images(embedder, images), vectors, atol=1e-6)
     embedder.close()
     assert embedder.device is None
 
@@ -93,7 +93,7 @@ def test_a_transformers_model_gives_its_class_token_as_its_own_processor_would_f
         expected = AutoModel.from_pretrained(dino).eval()(**inputs).last_hidden_state[:, 0]
     expected = (expected / expected.norm(dim=1, keepdim=True)).numpy()
     np.testing.assert_allclose(embedder.encode_pixels(pixels), expected, atol=1e-6)
-    np.testing.assert_allclose(embedder.encode_images(images), expected, atol=1e-6)
+    np.testing.assert_allclose(encode_images(embedder, images), expected, atol=1e-6)
     np.testing.assert_allclose(np.linalg.norm(embedder.encode_pixels(pixels), axis=1), 1, atol=1e-6)
     assert embedder.loads == 1
 
@@ -122,9 +122,13 @@ def test_a_model_with_another_resize_rule_is_not_served_from_pixels(tmp_path):
     images = [photograph(seed) for seed in range(5)]
     index = pl.DataFrame({"source_row": range(7), "row": [0, None, 1, 2, None, 3, 4]})
     encode = encode_from_source(embedder, FileSource(images, index), index, max_pixels=10**6)
-    vectors = np.concatenate([encode(0, 3), encode(3, 5)])
-    np.testing.assert_allclose(vectors, embedder.encode_images(images), atol=1e-6)
+    vectors = np.concatenate([encode([0, 1, 2]), encode([3, 4])])
+    np.testing.assert_allclose(vectors, encode_images(embedder, images), atol=1e-6)
     np.testing.assert_allclose(vectors, model_on_its_processor(tmp_path, images), atol=1e-6)
+
+
+def encode_images(embedder, images):
+    return embedder.encode_prepared(np.stack([embedder.prepare_image(image) for image in images]))
 
 
 class FileSource:
@@ -162,14 +166,14 @@ def test_a_source_that_has_lost_images_is_an_error_not_fewer_vectors(pixels):
     index = pl.DataFrame({"source_row": range(3), "row": range(3)})
     embedder = ImageEmbedder("efficientnet_lite0")
     with pytest.raises(UserError, match="0 of the 3 images.*it has changed since"):
-        encode_from_source(embedder, Empty(), index, 10**6)(0, 3)
+        encode_from_source(embedder, Empty(), index, 10**6)([0, 1, 2])
 
 
 def test_rows_of_stored_pixels_are_encoded_in_order(dino, pixels):
     embedder = ImageEmbedder(str(dino))
     encode = encode_from_pixels(embedder, pixels)
     expected = embedder.encode_pixels(pixels)
-    np.testing.assert_allclose(np.concatenate([encode(0, 1), encode(1, 3)]), expected, atol=1e-6)
+    np.testing.assert_allclose(np.concatenate([encode([0]), encode([1, 2])]), expected, atol=1e-6)
 
 
 def test_a_model_without_a_class_token_gives_its_pooled_output(tmp_path):
@@ -183,7 +187,7 @@ def test_a_model_without_a_class_token_gives_its_pooled_output(tmp_path):
     assert not embedder.serves_from_pixels
     expected = model_on_its_processor(tmp_path, images, token=False)
     assert expected.shape == (2, 16)
-    np.testing.assert_allclose(embedder.encode_images(images), expected, atol=1e-6)
+    np.testing.assert_allclose(encode_images(embedder, images), expected, atol=1e-6)
 
 
 def test_of_a_clip_model_the_vision_half_is_used(tmp_path):
@@ -198,7 +202,7 @@ def test_of_a_clip_model_the_vision_half_is_used(tmp_path):
         tmp_path
     )
     images = [photograph(seed) for seed in range(2)]
-    vectors = ImageEmbedder(str(tmp_path)).encode_images(images)
+    vectors = encode_images(ImageEmbedder(str(tmp_path)), images)
 
     import torch
     from transformers import AutoImageProcessor
@@ -216,7 +220,7 @@ def test_damaged_weights_are_named_with_what_to_do(dino, tmp_path, content):
     folder = shutil.copytree(dino, tmp_path / "dino")
     (folder / "model.safetensors").write_bytes(content)
     with pytest.raises(UserError, match="dino' cannot be loaded.*\n.*embed_model"):
-        ImageEmbedder(str(folder)).encode_images([photograph()])
+        encode_images(ImageEmbedder(str(folder)), [photograph()])
 
 
 def test_weights_that_are_missing_are_never_replaced_by_random_ones(dino, tmp_path):
@@ -229,7 +233,7 @@ def test_weights_that_are_missing_are_never_replaced_by_random_ones(dino, tmp_pa
     del weights["layernorm.weight"]
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(UserError, match="lack 1 of its weights, such as layernorm.weight"):
-        ImageEmbedder(str(folder)).encode_images([photograph()])
+        encode_images(ImageEmbedder(str(folder)), [photograph()])
 
 
 def test_weights_that_the_class_token_does_not_need_may_be_missing(dino, tmp_path):
@@ -242,8 +246,8 @@ def test_weights_that_the_class_token_does_not_need_may_be_missing(dino, tmp_pat
     del weights["embeddings.mask_token"]
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     images = [photograph()]
-    vectors = ImageEmbedder(str(folder)).encode_images(images)
-    np.testing.assert_array_equal(vectors, ImageEmbedder(str(dino)).encode_images(images))
+    vectors = encode_images(ImageEmbedder(str(folder)), images)
+    np.testing.assert_array_equal(vectors, encode_images(ImageEmbedder(str(dino)), images))
 
 
 def test_a_folder_without_weights_is_named(dino, tmp_path):
@@ -295,10 +299,10 @@ def test_a_model_that_fails_to_load_holds_nothing(monkeypatch, tmp_path, dino):
     with monkeypatch.context() as patch:
         patch.setattr(embedder.backend, "load", fail)
         with pytest.raises(UserError, match="no luck"):
-            embedder.encode_images([photograph()])
+            encode_images(embedder, [photograph()])
     assert freed == [True]
     assert embedder.loads == 0
-    assert embedder.encode_images([photograph()]).shape == (1, 32)
+    assert encode_images(embedder, [photograph()]).shape == (1, 32)
 
 
 def test_a_model_that_cannot_be_had_is_named_with_what_to_do(monkeypatch):
@@ -314,3 +318,22 @@ def test_identity_names_weights_preprocessing_and_precision(dino):
     assert identity["preprocessing"]["size"] == {"shortest_edge": 256}
     assert identity["weights"]
     assert identity != ImageEmbedder(str(dino), precision="bfloat16").identity()
+
+
+def test_a_gpu_out_of_memory_gets_smaller_batches_and_gives_the_same_vectors(monkeypatch, pixels):
+    import torch
+
+    whole = ImageEmbedder("efficientnet_lite0").encode_pixels(pixels)
+    embedder = ImageEmbedder("efficientnet_lite0", batch_size=4)
+    forward, sizes = embedder.backend.forward, []
+
+    def short_of_memory(inputs):
+        sizes.append(len(inputs))
+        if len(inputs) > 1:
+            raise torch.cuda.OutOfMemoryError
+        return forward(inputs)
+
+    monkeypatch.setattr(embedder.backend, "forward", short_of_memory)
+    np.testing.assert_allclose(embedder.encode_pixels(pixels), whole, atol=1e-5)
+    assert sizes == [3, 2, *[1] * len(pixels)]
+    assert embedder == ImageEmbedder("efficientnet_lite0", batch_size=4)

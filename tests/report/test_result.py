@@ -13,7 +13,7 @@ from agml_assets.errors import UserError
 from agml_assets.quality.artifacts import METRIC_ARTIFACTS, SCORE
 from agml_assets.quality.metrics import METRICS
 from agml_assets.quality.score import score
-from agml_assets.quality.summary import MEASURED
+from agml_assets.quality.summary import MEASURED, judge_dataset
 from agml_assets.report.result import (
     build_config_used,
     build_result,
@@ -46,11 +46,14 @@ def fail(dataset, artifact, error):
 
 
 def states(dataset):
-    return {key: value["state"] for key, value in build_config_used(dataset)["artifacts"].items()}
+    return {
+        key: value["state"]
+        for key, value in build_config_used(dataset, judge_dataset(dataset))["artifacts"].items()
+    }
 
 
 def test_a_finished_dataset_has_every_metric_and_its_score(dataset):
-    result = build_result(dataset, lambda: date(2026, 8, 13))
+    result = build_result(dataset, judge_dataset(dataset), lambda: date(2026, 8, 13))
     assert list(result)[:5] == ["dataset", "date", "reproducibility", "phases_completed", "metrics"]
     assert (result["dataset"], result["date"]) == ("owner/beans", "2026-08-13")
     assert result["phases_completed"] == [1, 2]
@@ -59,11 +62,11 @@ def test_a_finished_dataset_has_every_metric_and_its_score(dataset):
     assert result["breaches"] == []
     assert result["score"] == score(result["metrics"], [1, 2])
     assert result["score"]["overall"] is not None
-    assert left_out(dataset) == {}
+    assert left_out(judge_dataset(dataset)) == {}
 
 
 def test_reproducibility_states_what_was_read_and_with_what(dataset):
-    facts = build_result(dataset)["reproducibility"]
+    facts = build_result(dataset, judge_dataset(dataset))["reproducibility"]
     assert (facts["revision"], facts["config"]) == ("abc", "default")
     assert (facts["source_images"], facts["num_images"], facts["num_classes"]) == (N + 1, N, len(CLASSES))
     assert facts["test_ratio"] == 0.15
@@ -72,7 +75,7 @@ def test_reproducibility_states_what_was_read_and_with_what(dataset):
 
 
 def test_both_files_are_strict_json_with_their_sidecars(dataset):
-    write_report(dataset, lambda: date(2026, 8, 13))
+    write_report(dataset, judge_dataset(dataset), lambda: date(2026, 8, 13))
     for file in ("result.json", "config_used.json"):
         path = dataset.store.path("beans", file)
         json.loads(path.read_text(), parse_constant=lambda text: pytest.fail(text))
@@ -80,13 +83,13 @@ def test_both_files_are_strict_json_with_their_sidecars(dataset):
 
 
 def test_the_same_store_gives_the_same_report_on_the_same_day(dataset):
-    first = write_report(dataset, lambda: date(2026, 8, 13))
-    second = write_report(dataset, lambda: date(2026, 8, 13))
+    first = write_report(dataset, judge_dataset(dataset), lambda: date(2026, 8, 13))
+    second = write_report(dataset, judge_dataset(dataset), lambda: date(2026, 8, 13))
     assert {a.key: s.digest for a, s in first.items()} == {a.key: s.digest for a, s in second.items()}
 
 
 def test_config_used_holds_every_setting_the_registry_entry_and_every_state(dataset):
-    config = build_config_used(dataset)
+    config = build_config_used(dataset, judge_dataset(dataset))
     assert {key: config[key] for key in Settings.model_fields} == Settings().model_dump()
     assert list(config)[0] == "split_seed"
     assert config["dataset"]["name"] == "owner/beans"
@@ -95,11 +98,11 @@ def test_config_used_holds_every_setting_the_registry_entry_and_every_state(data
 
 def test_a_stale_metric_is_left_out_and_named(dataset):
     changed = with_settings(dataset, near_dup_threshold=0.9)
-    result = build_result(changed)
+    result = build_result(changed, judge_dataset(changed))
     assert "near_duplicate" not in result["metrics"]
     assert result["phases_completed"] == [1]
     assert states(changed)["embeddings/neighbors"] == "stale"
-    reasons = left_out(changed)
+    reasons = left_out(judge_dataset(changed))
     assert reasons["embeddings/neighbors"] == "made with near_dup_threshold = 0.98, now 0.9"
     assert reasons["quality/near_duplicate"] == "embeddings/neighbors is stale"
     assert "quality/feature_separability" not in reasons
@@ -107,10 +110,10 @@ def test_a_stale_metric_is_left_out_and_named(dataset):
 
 def test_a_missing_metric_is_left_out_and_named(dataset):
     dataset.store.path("beans", METRIC_ARTIFACTS["class_imbalance"].file).unlink()
-    result = build_result(dataset)
+    result = build_result(dataset, judge_dataset(dataset))
     assert "class_imbalance" not in result["metrics"]
     assert result["phases_completed"] == [2]
-    assert build_config_used(dataset)["artifacts"]["quality/class_imbalance"] == {
+    assert build_config_used(dataset, judge_dataset(dataset))["artifacts"]["quality/class_imbalance"] == {
         "state": "missing",
         "reason": "not made yet",
     }
@@ -118,12 +121,12 @@ def test_a_missing_metric_is_left_out_and_named(dataset):
 
 def test_a_failed_metric_is_left_out_and_named_with_its_error(dataset):
     fail(dataset, METRIC_ARTIFACTS["intra_class_diversity"], UserError("The vectors are all equal."))
-    result = build_result(dataset)
+    result = build_result(dataset, judge_dataset(dataset))
     assert "intra_class_diversity" not in result["metrics"]
     assert "feature_separability" in result["metrics"]
     assert result["phases_completed"] == [1]
     assert result["score"]["axes"]["diversity"] is None
-    assert build_config_used(dataset)["artifacts"]["quality/intra_class_diversity"] == {
+    assert build_config_used(dataset, judge_dataset(dataset))["artifacts"]["quality/intra_class_diversity"] == {
         "state": "failed",
         "reason": "The vectors are all equal.",
     }
@@ -131,10 +134,10 @@ def test_a_failed_metric_is_left_out_and_named_with_its_error(dataset):
 
 def test_a_failed_step_takes_what_was_made_from_it_along(dataset):
     fail(dataset, EMBEDDINGS, RuntimeError("out of memory"))
-    result = build_result(dataset)
+    result = build_result(dataset, judge_dataset(dataset))
     assert not set(PHASE_2) & set(result["metrics"])
     assert result["phases_completed"] == [1]
-    assert left_out(dataset)["embeddings/embeddings"] == "RuntimeError: out of memory"
+    assert left_out(judge_dataset(dataset))["embeddings/embeddings"] == "RuntimeError: out of memory"
 
 
 def test_a_metric_that_could_not_be_computed_counts_as_done(dataset):
@@ -143,7 +146,7 @@ def test_a_metric_that_could_not_be_computed_counts_as_done(dataset):
         for key in artifact.inputs:
             work.read(MEASURED[key])
         work.write({"skipped": True, "reason": "One class only."})
-    result = build_result(dataset)
+    result = build_result(dataset, judge_dataset(dataset))
     assert result["metrics"]["feature_separability"] == {"skipped": True, "reason": "One class only."}
     assert result["phases_completed"] == [1, 2]
 
@@ -151,7 +154,7 @@ def test_a_metric_that_could_not_be_computed_counts_as_done(dataset):
 def test_metrics_of_phases_that_were_not_asked_for_are_skipped_with_the_reason(tmp_path):
     dataset = open_dataset(tmp_path, phases=(1,))
     measure(dataset)
-    result = build_result(dataset)
+    result = build_result(dataset, judge_dataset(dataset))
     for name in PHASE_2:
         assert result["metrics"][name] == {"skipped": True, "reason": "Phase 2 was not asked for."}
     assert result["phases_completed"] == [1]
@@ -159,14 +162,19 @@ def test_metrics_of_phases_that_were_not_asked_for_are_skipped_with_the_reason(t
 
 
 def test_facts_of_artifacts_that_are_not_current_are_not_told_as_todays(dataset):
-    other_model = build_result(with_settings(dataset, embed_model="efficientnet_lite0"))["reproducibility"]
+    other_model = build_result(
+        with_settings(dataset, embed_model="efficientnet_lite0"),
+        judge_dataset(with_settings(dataset, embed_model="efficientnet_lite0")),
+    )["reproducibility"]
     assert other_model["embed_model"] == "efficientnet_lite0"
     assert "device" not in other_model
     assert other_model["num_images"] == N
-    other_seed = build_result(with_settings(dataset, split_seed=1))["reproducibility"]
+    other_seed = build_result(
+        with_settings(dataset, split_seed=1), judge_dataset(with_settings(dataset, split_seed=1))
+    )["reproducibility"]
     assert "split_digest" not in other_seed
     other_source = replace(dataset, entry=dataset.entry.model_copy(update={"revision": "other"}))
-    assert "num_images" not in build_result(other_source)["reproducibility"]
+    assert "num_images" not in build_result(other_source, judge_dataset(other_source))["reproducibility"]
 
 
 def test_a_breach_is_named_in_the_report_that_is_written_all_the_same(dataset):
@@ -178,14 +186,14 @@ def test_a_breach_is_named_in_the_report_that_is_written_all_the_same(dataset):
             work.read(MEASURED[key])
         work.write(broken)
     measure(dataset, METRIC_ARTIFACTS["near_duplicate"])
-    write_report(dataset)
+    write_report(dataset, judge_dataset(dataset))
     result = json.loads(dataset.store.path("beans", "result.json").read_text())
     assert any("exact groups lie in several near groups" in breach for breach in result["breaches"])
     assert len(result["breaches"]) > 1
 
 
 def test_the_report_is_rebuilt_after_a_failure_from_what_is_left(dataset):
-    write_report(dataset)
+    write_report(dataset, judge_dataset(dataset))
     assert not report_after_failure(dataset, "run 2")
     whole = json.loads(dataset.store.path("beans", "result.json").read_text())
     assert whole["phases_completed"] == [1, 2]
@@ -212,16 +220,19 @@ def test_there_is_no_report_before_anything_was_read(tmp_path):
 def test_other_datasets_are_not_touched(dataset, tmp_path):
     other = open_dataset(tmp_path, key="peas")
     assert set(states(other).values()) == {"missing"}
-    assert build_result(other)["metrics"] == {}
-    assert build_result(other)["score"]["overall"] is None
+    assert build_result(other, judge_dataset(other))["metrics"] == {}
+    assert build_result(other, judge_dataset(other))["score"]["overall"] is None
 
 
 def test_pixels_go_only_when_told_and_when_nothing_waits_for_them(dataset):
     pixels = dataset.store.path("beans", PIXELS.file)
-    assert not drop_pixels(dataset)
+    assert not drop_pixels(dataset, judge_dataset(dataset))
     unkept = with_settings(dataset, keep_pixels=False)
-    assert not drop_pixels(with_settings(dataset, keep_pixels=False, embed_model="efficientnet_lite0"))
+    assert not drop_pixels(
+        with_settings(dataset, keep_pixels=False, embed_model="efficientnet_lite0"),
+        judge_dataset(with_settings(dataset, keep_pixels=False, embed_model="efficientnet_lite0")),
+    )
     assert pixels.exists()
-    assert drop_pixels(unkept)
+    assert drop_pixels(unkept, judge_dataset(unkept))
     assert not pixels.exists()
-    assert build_result(unkept)["phases_completed"] == [1, 2]
+    assert build_result(unkept, judge_dataset(unkept))["phases_completed"] == [1, 2]
