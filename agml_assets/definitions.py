@@ -12,6 +12,7 @@ from agml_assets.quality import assets as quality_assets
 from agml_assets.registry.datasets import DatasetRegistry, load_registry
 from agml_assets.report import assets as report_assets
 from agml_assets.settings import load_settings
+from agml_assets.training import assets as training_assets
 from jobs.dataset_jobs import build_jobs
 from resources.embedder import EmbedderResource
 from resources.workspace import WorkspaceResource
@@ -29,7 +30,7 @@ def build_defs(
         resources: Take the place of the resources with the same names.
     """
     datasets = dataset_partitions(registry or load_registry())
-    rooms = (dataset_assets, embeddings_assets, quality_assets, report_assets)
+    rooms = (dataset_assets, embeddings_assets, training_assets, quality_assets, report_assets)
     return dg.Definitions(
         assets=[asset for room in rooms for asset in room.build_assets(datasets)],
         jobs=build_jobs(),

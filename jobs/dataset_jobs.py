@@ -1,4 +1,4 @@
-"""The jobs of one dataset: everything, structure only, embeddings only.
+"""The jobs of one dataset: everything, or one phase with score and report.
 
 After a failure the workspace resource writes score and report from what is current, whatever the job.
 """
@@ -13,6 +13,7 @@ from agml_assets.quality.artifacts import METRIC_ARTIFACTS, SCORE
 from agml_assets.quality.metrics import METRICS
 from agml_assets.recording import asset_key
 from agml_assets.report.artifacts import CONFIG_USED, RESULT
+from agml_assets.training.artifacts import ARTIFACTS as TRAINING_ARTIFACTS
 
 _REPORT = (SCORE, RESULT, CONFIG_USED)
 
@@ -25,12 +26,13 @@ def build_jobs() -> list[Any]:
     """Return the jobs that people launch for one dataset."""
     structure = [asset_key(a) for a in DATASET_ARTIFACTS]
     vectors = [asset_key(a) for a in EMBEDDINGS_ARTIFACTS]
+    trained = [asset_key(a) for a in TRAINING_ARTIFACTS]
     report = [asset_key(a) for a in _REPORT]
     return [
         dg.define_asset_job(
             "benchmark",
             selection=dg.AssetSelection.assets(
-                *structure, *vectors, *_metrics(1), *_metrics(2), *_metrics(3), *report
+                *structure, *vectors, *trained, *_metrics(1), *_metrics(2), *_metrics(3), *report
             ),
             description="Everything about one dataset, from its source to score and report.",
         ),
@@ -43,8 +45,16 @@ def build_jobs() -> list[Any]:
             "embedding_quality",
             selection=dg.AssetSelection.assets(*vectors, *_metrics(2), *report),
             description=(
-                "Phase 2: embeddings, near-duplicates, separability, diversity. Needs image_index, "
-                "pixel_hashes, pixels and splits in the store: run structural_quality first."
+                "Phase 2: embeddings, near-duplicates, separability, diversity, image health. Needs what "
+                "structural_quality stores: run that first."
+            ),
+        ),
+        dg.define_asset_job(
+            "training_quality",
+            selection=dg.AssetSelection.assets(*trained, *_metrics(3), *report),
+            description=(
+                "Phase 3: leak-safe splits, reference training, label noise, confusions. Needs what "
+                "structural_quality and embedding_quality store: run those first."
             ),
         ),
     ]

@@ -11,10 +11,11 @@ import polars as pl
 from jaxtyping import UInt8
 from PIL import Image
 
-from agml_assets.dataset.artifacts import IMAGE_INDEX, PIXEL_HASHES, PIXELS, SPLITS
+from agml_assets.dataset.artifacts import IMAGE_INDEX, IMAGE_STATISTICS, PIXEL_HASHES, PIXELS, SPLITS
 from agml_assets.dataset.checks import readable_check, readable_spec, split_check, split_spec
 from agml_assets.dataset.decode_pass import decode_source
 from agml_assets.dataset.image_index import usable_images
+from agml_assets.dataset.image_statistics import image_statistics
 from agml_assets.dataset.source_identity import source_digest
 from agml_assets.dataset.sources import open_source
 from agml_assets.dataset.splits import make_splits
@@ -126,7 +127,29 @@ def build_assets(datasets: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinit
                 frame, counts, info={"fallbacks": {recipe: list(said) for recipe, said in fallbacks.items()}}
             )
 
-    return [decode_images, splits]
+    @dataset_asset(
+        IMAGE_STATISTICS,
+        "Brightness, sharpness, entropy and colour of every usable image, measured on its stored pixels.",
+        datasets,
+        kind="parquet",
+    )
+    def statistics(
+        context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]
+    ) -> dg.MaterializeResult:
+        """Measure every image by its stored square."""
+        with step(context, workspace, IMAGE_STATISTICS) as work:
+            frame = image_statistics(work.read(PIXELS), work.progress("images measured"))
+            means = frame.select(pl.col("brightness_mean", "entropy").mean()).row(0)
+            return work.done(
+                frame,
+                {
+                    "images_count": float(frame.height),
+                    "mean_brightness_0_to_1": float(means[0]),
+                    "mean_entropy_bits": float(means[1]),
+                },
+            )
+
+    return [decode_images, splits, statistics]
 
 
 def _describe_index(index: pl.DataFrame) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import dagster as dg
 import polars as pl
 
 from agml_assets.dataset.artifacts import IMAGE_INDEX, SPLITS
-from agml_assets.dataset.decode_pass import unreadable_share
+from agml_assets.dataset.decode_pass import UnreadableShare, unreadable_share
 from agml_assets.recording import check, check_spec, table
 from agml_assets.settings import Settings
 
@@ -29,10 +29,23 @@ def readable_check(image_index: pl.DataFrame, settings: Settings) -> dg.AssetChe
         READABLE,
         passed=share.unreadable == 0,
         error=percent > settings.max_unreadable_pct,
+        description=_describe_unreadable(share, percent, settings),
         unreadable_count=float(share.unreadable),
         unreadable_pct=round(percent, 3),
         allowed_pct=settings.max_unreadable_pct,
         files=table(("source_row", "file", "reason"), share.reasons.iter_rows()),
+    )
+
+
+def _describe_unreadable(share: UnreadableShare, percent: float, settings: Settings) -> str:
+    if not share.unreadable:
+        return "All images can be read."
+    files = [f"{file or f'image {row}'} ({reason})" for row, file, reason in share.reasons.head(3).iter_rows()]
+    more = f" and {share.unreadable - len(files)} more" if share.unreadable > len(files) else ""
+    return (
+        f"{share.unreadable} of {share.total} images ({percent:.2f} %) cannot be read; allowed are "
+        f"{settings.max_unreadable_pct:g} %: {', '.join(files)}{more}. Repair or remove them, or raise "
+        "max_unreadable_pct."
     )
 
 

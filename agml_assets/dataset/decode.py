@@ -21,7 +21,7 @@ from PIL import ExifTags, Image, ImageFile, UnidentifiedImageError
 
 from agml_assets.errors import UserError
 
-# Raise it whenever a rule below changes pixels, hashes or facts: unfinished passes then start over.
+# Raise it whenever a rule below changes pixels, hashes or facts: all that was decoded before is then stale.
 POLICY_VERSION = "1"
 
 SIDE = 256  # pixels; DINOv2's processor resizes to it before its crop to 224

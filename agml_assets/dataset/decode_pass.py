@@ -306,6 +306,7 @@ def _identity(info: "SourceInfo", settings: Settings, outputs: frozenset[str]) -
     """Return a digest of everything that the blocks depend on."""
     facts = {
         "fingerprint": info.fingerprint,
+        "resolved": dict(info.resolved),  # other columns of the same data are other images and labels
         "num_rows": info.num_rows,
         "class_names": list(info.class_names),
         "metadata_columns": {column: names and list(names) for column, names in info.metadata_columns.items()},

@@ -3,18 +3,15 @@
 Which file has which fault and label is decided here, and how it is encoded. Drawing is in `leaves`.
 """
 
-import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from io import BytesIO
-from pathlib import Path
 
 import numpy as np
 from PIL import ExifTags, Image, ImageEnhance
 
 from agml_assets.dataset.leaves import CONDITIONS, Leaf, draw_leaf
-from agml_assets.errors import UserError
 
 CLASS_NAMES: tuple[str, ...] = CONDITIONS
 """In the order of their labels, which is alphabetical, as of any folder per class."""
@@ -124,32 +121,6 @@ def manifest() -> tuple[Fault, ...]:
             else:
                 faults.append(Fault(kind, row, None, given, given))
     return tuple(sorted(faults, key=lambda fault: fault.source_row))
-
-
-def write_sample(folder: Path) -> None:
-    """Write the sample as a folder per class, with `manifest.json` beside them.
-
-    Args:
-        folder: Where; created when absent.
-
-    Raises:
-        UserError: The folder holds something already.
-    """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{folder} is not an empty folder. Name another one for the sample, or empty it.")
-    for name in CLASS_NAMES:
-        (folder / name).mkdir(parents=True)
-    for image in sample_images():
-        (folder / image.file).write_bytes(image.data)
-    text = json.dumps(
-        {
-            "class_names": CLASS_NAMES,
-            "num_images": NUM_IMAGES,
-            "faults": [{"file": _file(fault.source_row), **asdict(fault)} for fault in manifest()],
-        },
-        indent=2,
-    )
-    (folder / "manifest.json").write_text(text + "\n", encoding="utf-8")
 
 
 # --- Files ----------------------------------------------------------------------------------------

@@ -14,9 +14,12 @@ from agml_assets.quality.checks import consistent_check, consistent_spec
 from agml_assets.quality.metrics import METRICS, Metric
 from agml_assets.quality.summary import judge_dataset, score_dataset
 from agml_assets.recording import Step, dataset_asset, step, table
+from agml_assets.training.artifacts import ARTIFACTS as TRAINING_ARTIFACTS
 from agml_assets.workspace import Workspace
 
-_UPSTREAM = {artifact.key: artifact for artifact in (*DATASET_ARTIFACTS, *EMBEDDINGS_ARTIFACTS)}
+_UPSTREAM = {
+    artifact.key: artifact for artifact in (*DATASET_ARTIFACTS, *EMBEDDINGS_ARTIFACTS, *TRAINING_ARTIFACTS)
+}
 
 
 def build_assets(datasets: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinition]:

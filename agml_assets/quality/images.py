@@ -1,4 +1,4 @@
-"""What every metric asks of the image index: the declared classes, and the split in use.
+"""What every metric asks of the images: the split in use.
 
 Also the one shape of a metric that cannot be computed. No measuring here.
 """
@@ -7,13 +7,7 @@ from typing import Any
 
 import polars as pl
 
-
-def declared_classes(image_index: pl.DataFrame) -> list[str]:
-    """Return every class name that the source declares, in label order, whether or not it has images."""
-    dtype = image_index.schema["class_name"]
-    if not isinstance(dtype, pl.Enum):
-        raise TypeError(f"image_index['class_name'] must be an Enum of the declared classes, not {dtype}")
-    return dtype.categories.to_list()
+from agml_assets.dataset.image_index import declared_classes as declared_classes
 
 
 def with_splits(images: pl.DataFrame, splits: pl.DataFrame, recipe: str) -> pl.DataFrame:

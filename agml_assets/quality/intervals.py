@@ -1,13 +1,12 @@
-"""Intervals of figures: resampled groups of copies, or Wilson's for independent proportions.
+"""Intervals of figures: resampled groups of copies, and Wilson's for proportions.
 
 Which figure is which kind is said by the metrics; here are the one set of resamples that all share, and the one
-shape in which an interval is reported.
+shape in which an interval is reported. How often they cover the truth is measured in docs/intervals.md.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,12 @@ LEVEL = 0.95
 RESAMPLES = 1000
 MIN_GROUPS = 20
 """Fewer independent groups give no interval that deserves the name."""
+
+MIN_EVENT_GROUPS = 10
+"""Groups that must hold an error, and hold none, for the interval of a share to keep its level."""
+
+MIN_CLASS_GROUPS = 30
+"""Groups that every class must have for the interval of macro-F1 to keep its level."""
 
 _SEED = 42
 _Z = 1.959963984540054  # 97.5 % quantile of the standard normal distribution
@@ -50,6 +55,20 @@ class Resamples:
         """Return how many groups the images in `rows` come from."""
         return len(np.unique(self._dense[rows]))
 
+    def group_sizes(self, rows: Int[np.ndarray, " m"]) -> Int[np.ndarray, " g"]:
+        """Return how many of the images in `rows` each group holds that holds any, by group."""
+        return np.unique(self._dense[rows], return_counts=True)[1]
+
+    def group_sums(self, rows: Int[np.ndarray, " m"], values: Float[np.ndarray, " m"]) -> Float[np.ndarray, " g"]:
+        """Return the sum of the values of the images in `rows` for each group that holds any, by group."""
+        groups, place = np.unique(self._dense[rows], return_inverse=True)
+        return np.bincount(place, weights=values, minlength=len(groups))
+
+    def residuals(self, rows: Int[np.ndarray, " m"], values: Float[np.ndarray, " m"]) -> Float[np.ndarray, " g"]:
+        """Return the sum of the values less their mean, for every group of the dataset; 0 for those without."""
+        deviations = np.asarray(values, np.float64) - np.mean(values)
+        return np.bincount(self._dense[rows], weights=deviations, minlength=int(self._dense.max()) + 1)
+
     def sums(self, rows: Int[np.ndarray, " m"], values: Float[np.ndarray, "m c"]) -> Float[np.ndarray, "b c"]:
         """Return the column sums of per-image values in each of the `RESAMPLES` resamples.
 
@@ -81,7 +100,7 @@ def bootstrap_interval(
     figure: Callable[[Float[np.ndarray, "b c"]], Float[np.ndarray, " b"]],
     given: str = "",
 ) -> dict[str, Any]:
-    """Return the percentile interval of a figure that is a function of column sums over images.
+    """Return the bootstrap interval of a figure that is a function of column sums over images.
 
     Args:
         resamples: Of the dataset.
@@ -92,49 +111,200 @@ def bootstrap_interval(
     """
     groups = resamples.count_groups(rows)
     if groups < MIN_GROUPS:
-        return no_interval(f"{groups} independent groups; at least {MIN_GROUPS} are needed.")
+        return _too_few(groups)
+    point = float(figure(np.asarray(values.sum(axis=0), np.float64)[None])[0])
     replicates = figure(resamples.sums(rows, values))
     replicates = replicates[np.isfinite(replicates)]
-    if not len(replicates):
+    if not np.isfinite(point) or not len(replicates):
         return no_interval("The figure is defined in no resample.")
-    low, high = np.quantile(replicates, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    fixed = f", given {given}" if given else ""
-    return {
-        "kind": "sample",
-        "low": round(float(low), 4),
-        "high": round(float(high), 4),
-        "level": LEVEL,
-        "groups": groups,
-        "method": f"bootstrap over {groups} groups of copies, {RESAMPLES} resamples{fixed}",
-    }
+    low, high = bootstrap_limits(replicates, point, resamples.group_sizes(rows))
+    return _interval(
+        "sample", low, high, groups, f"bootstrap over {groups} groups of copies, {RESAMPLES} resamples", given
+    )
+
+
+def bootstrap_limits(
+    replicates: Float[np.ndarray, "b *r"], point: Float[np.ndarray, "*r"] | float, sizes: Int[np.ndarray, " g"]
+) -> tuple[Any, Any]:
+    """Return the limits that the replicates of a figure give.
+
+    Percentiles, wider and shifted: plain ones are too narrow for few groups or groups of unequal size, and off by
+    twice the bias of a figure such as macro-F1, whose resamples have fewer different images of a class than the
+    sample. Wider, at the level that makes them t intervals for a mean (expanded percentiles; Hesterberg 2015,
+    doi:10.1080/00031305.2015.1089789), with n^2 / sum(m^2) groups of equal weight and Satterthwaite's degrees of
+    freedom, (sum m^2)^2 / sum(m^4) - 1, for groups of m images. Shifted by twice the mean of the replicates
+    minus the point. Limits stay among the replicates, so within what the figure can be.
+
+    Args:
+        replicates: The figure in each resample; one column for each figure.
+        point: The figure itself.
+        sizes: Images of each group.
+    """
+    from scipy.special import ndtr, stdtrit
+
+    squares = np.asarray(sizes, np.float64) ** 2
+    alike = sizes.sum() ** 2 / squares.sum()
+    freedom = max(1.0, squares.sum() ** 2 / (squares**2).sum() - 1)
+    tail = ndtr(-np.sqrt(alike / max(alike - 1, 1e-9)) * stdtrit(freedom, (1 + LEVEL) / 2))
+    bias = replicates.mean(axis=0) - point
+    least, low, high, most = np.quantile(replicates, [0, tail, 1 - tail, 1], axis=0)
+    return np.clip(low - 2 * bias, least, most), np.clip(high - 2 * bias, least, most)
 
 
 def proportion_interval(
     resamples: Resamples, rows: Int[np.ndarray, " m"], successes: Float[np.ndarray, " m"], given: str = ""
 ) -> dict[str, Any]:
-    """Return the interval of a share of images: Wilson's where no two are copies, else the bootstrap's."""
-    groups = resamples.count_groups(rows)
-    if groups < len(rows) or groups < MIN_GROUPS:
-        values = np.column_stack([successes, np.ones(len(rows))])
-        return bootstrap_interval(resamples, rows, values, _ratio, given)
-    low, high = wilson(float(successes.sum()), len(rows))
-    fixed = f", given {given}" if given else ""
-    return {
-        "kind": "proportion",
-        "low": round(low, 4),
-        "high": round(high, 4),
-        "level": LEVEL,
-        "groups": groups,
-        "method": f"Wilson's interval of {groups} independent images{fixed}",
-    }
+    """Return Wilson's interval of a share of images; with copies among them, at their effective number.
+
+    Args:
+        resamples: Of the dataset.
+        rows: Images that the share is of.
+        successes: 1 or true for each image that counts.
+        given: What is held fixed; part of the wording.
+    """
+    n, groups = len(rows), resamples.count_groups(rows)
+    if groups < MIN_GROUPS:
+        return _too_few(groups)
+    share = float(np.mean(successes))
+    if groups == n:
+        low, high = wilson(float(np.sum(successes)), n)
+        return _interval(
+            "proportion", low, high, groups, f"Wilson's interval of {groups} independent images", given
+        )
+    sizes = resamples.group_sizes(rows)
+    hits = resamples.group_sums(rows, successes)
+    effective = float(effective_size(sizes, hits[:, None])[0])
+    low, high = wilson(share * effective, effective)
+    method = f"Wilson's interval at an effective {effective:.1f} of {n} images in {groups} groups of copies"
+    return _interval("sample", low, high, groups, method, given, _warn_of_few_events(sizes, hits))
 
 
-def wilson(successes: float, n: int) -> tuple[float, float]:
-    """Return Wilson's 95 % score interval of a proportion (Wilson 1927, doi:10.2307/2276774)."""
+def effective_size(sizes: Int[np.ndarray, " g"], successes: Float[np.ndarray, "g r"]) -> Float[np.ndarray, " r"]:
+    """Return how many independent images tell as much of a share as the images in groups do.
+
+    The smaller of two: by the common intraclass correlation (Fleiss and Cuzick 1979, Applied Psychological
+    Measurement 3:537; as design effect in Wilson's interval, Saha, Miller and Wang 2016,
+    doi:10.1515/ijb-2015-0024), steady with few errors but blind to large groups being easier or harder than small
+    ones; and by the variance between groups (linearised, with the factor g / (g - 1)), which sees that but is too
+    small while no large group happens to hold an error. Where all images agree, the correlation is taken as 1.
+
+    Args:
+        sizes: Images of each group.
+        successes: Those that count, of each group; one column for each share.
+    """
+    m, n, g = sizes[:, None].astype(np.float64), float(sizes.sum()), len(sizes)
+    share = successes.sum(axis=0) / n
+    spread = share * (1 - share)
+    within = (successes * (m - successes) / m).sum(axis=0)
+    mixed = spread > 0
+    correlation = np.ones_like(share)
+    np.divide(within, (n - g) * spread, out=correlation, where=mixed & (n > g))
+    correlation = np.where(mixed, np.clip(1 - correlation, 0, 1), 1)
+    by_correlation = n * n / (m * (1 + correlation * (m - 1))).sum(axis=0)
+    variance = ((successes - share * m) ** 2).sum(axis=0) / n**2 * g / max(g - 1, 1)
+    between = np.full_like(share, n)
+    np.divide(spread, variance, out=between, where=variance > 0)
+    return np.maximum(1, np.minimum(by_correlation, between))
+
+
+def difference_interval(
+    resamples: Resamples,
+    first: tuple[Int[np.ndarray, " m"], Float[np.ndarray, " m"]],
+    second: tuple[Int[np.ndarray, " k"], Float[np.ndarray, " k"]],
+    given: str = "",
+) -> dict[str, Any]:
+    """Return the interval of the difference of two shares, the first minus the second.
+
+    From the intervals of both and the correlation of the two shares over groups, the one that they have over the
+    resamples but for chance; none where no group is in both (Newcombe 1998, method 10,
+    doi:10.1002/(SICI)1097-0258(19980430)17:8<873::AID-SIM779>3.0.CO;2-I; with correlation Zou and Donner 2008,
+    doi:10.1002/sim.3095).
+
+    Args:
+        resamples: Of the dataset.
+        first: Rows of the images, each once, and 1 or true for each that counts.
+        second: The same; images of both are compared as pairs.
+        given: What is held fixed; part of the wording.
+    """
+    intervals = [proportion_interval(resamples, *one) for one in (first, second)]
+    for interval in intervals:
+        if interval["kind"] == "none":
+            return interval
+    correlation = _correlation(resamples.residuals(*first), resamples.residuals(*second))
+    shares = [float(np.mean(successes)) for _, successes in (first, second)]
+    down = [share - interval["low"] for share, interval in zip(shares, intervals, strict=True)]
+    up = [interval["high"] - share for share, interval in zip(shares, intervals, strict=True)]
+    groups = resamples.count_groups(np.union1d(first[0], second[0]))
+    return _interval(
+        "sample",
+        shares[0] - shares[1] - _distance(down[0], up[1], correlation),
+        shares[0] - shares[1] + _distance(up[0], down[1], correlation),
+        groups,
+        f"Wilson's intervals of both shares and the correlation of these over {groups} groups of copies",
+        given,
+        next((interval["warning"] for interval in intervals if "warning" in interval), None),
+    )
+
+
+def macro_f1_interval(
+    resamples: Resamples,
+    rows: Int[np.ndarray, " m"],
+    true: Int[np.ndarray, " m"],
+    predicted: Int[np.ndarray, " m"],
+    given: str = "",
+) -> dict[str, Any]:
+    """Return the bootstrap interval of macro-F1 over the classes that have images.
+
+    Args:
+        resamples: Of the dataset.
+        rows: Images that were predicted.
+        true: Their classes.
+        predicted: The classes predicted for them.
+        given: What is held fixed; part of the wording.
+    """
+    interval = bootstrap_interval(resamples, rows, class_counts(true, predicted), macro_f1, given)
+    least = min((resamples.count_groups(rows[true == label]) for label in np.unique(true)), default=0)
+    if interval["kind"] != "none" and least < MIN_CLASS_GROUPS:
+        interval["warning"] = (
+            f"A class has {least} independent test groups; with fewer than {MIN_CLASS_GROUPS} the interval can "
+            f"cover less often than {LEVEL:.0%}."
+        )
+    return interval
+
+
+def class_counts(true: Int[np.ndarray, " m"], predicted: Int[np.ndarray, " m"]) -> Any:
+    """Return what `macro_f1` sums: a sparse (m, 3 c) array of hit, given and predicted, for each of c classes.
+
+    The classes are those in `true`, ascending; a prediction of another class is a miss and nothing more.
+    """
+    from scipy.sparse import csr_array
+
+    classes, own = np.unique(true, return_inverse=True)
+    images, n = np.arange(len(true)), len(classes)
+    guess = np.searchsorted(classes, predicted).clip(max=max(n - 1, 0))
+    known, hit = classes[guess] == predicted, true == predicted
+    row = np.concatenate([images[hit], images, images[known]])
+    column = np.concatenate([own[hit], n + own, 2 * n + guess[known]])
+    return csr_array((np.ones(len(row)), (row, column)), shape=(len(true), 3 * n))
+
+
+def macro_f1(sums: Float[np.ndarray, "b 3c"]) -> Float[np.ndarray, " b"]:
+    """Return the mean of 2 hits / (given + predicted) over the classes that are given at all; NaN if none is."""
+    hits, given, predicted = np.split(sums, 3, axis=1)
+    f1 = np.divide(2 * hits, given + predicted, out=np.zeros_like(hits), where=given > 0)
+    n_given = (given > 0).sum(axis=1)
+    return np.divide(f1.sum(axis=1), n_given, out=np.full(len(sums), np.nan), where=n_given > 0)
+
+
+def wilson(successes: float, n: float) -> tuple[float, float]:
+    """Return Wilson's 95 % score interval of a proportion (Wilson 1927, doi:10.2307/2276774).
+
+    NumPy arrays of both give arrays.
+    """
     share, z2 = successes / n, _Z * _Z
     centre = (share + z2 / (2 * n)) / (1 + z2 / n)
-    half = _Z * sqrt(share * (1 - share) / n + z2 / (4 * n * n)) / (1 + z2 / n)
-    return max(0.0, centre - half), min(1.0, centre + half)
+    half = _Z * np.sqrt(share * (1 - share) / n + z2 / (4 * n * n)) / (1 + z2 / n)
+    return np.maximum(0.0, centre - half), np.minimum(1.0, centre + half)
 
 
 def no_interval(reason: str) -> dict[str, Any]:
@@ -142,6 +312,45 @@ def no_interval(reason: str) -> dict[str, Any]:
     return {"kind": "none", "reason": reason}
 
 
-def _ratio(sums: Float[np.ndarray, "b 2"]) -> Float[np.ndarray, " b"]:
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return sums[:, 0] / sums[:, 1]
+def _too_few(groups: int) -> dict[str, Any]:
+    return no_interval(f"{groups} independent groups; at least {MIN_GROUPS} are needed.")
+
+
+def _interval(
+    kind: str, low: float, high: float, groups: int, method: str, given: str, warning: str | None = None
+) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "low": round(float(low), 4),
+        "high": round(float(high), 4),
+        "level": LEVEL,
+        "groups": groups,
+        "method": f"{method}, given {given}" if given else method,
+        **({"warning": warning} if warning else {}),
+    }
+
+
+def few_events(sizes: Int[np.ndarray, " g"], successes: Float[np.ndarray, "g *r"]) -> Any:
+    """Return how many groups hold an image of the rarer kind, and how many hold none."""
+    rare = np.where(2 * successes.sum(axis=0) > sizes.sum(), (sizes - successes.T).T, successes)
+    holding = (rare > 0).sum(axis=0)
+    return holding, len(sizes) - holding
+
+
+def _warn_of_few_events(sizes: Int[np.ndarray, " g"], successes: Float[np.ndarray, " g"]) -> str | None:
+    holding, free = few_events(sizes, successes)
+    if min(holding, free) >= MIN_EVENT_GROUPS:
+        return None
+    return (
+        f"{holding} groups of copies hold images of the rarer kind, {free} hold none; with fewer than "
+        f"{MIN_EVENT_GROUPS} of either the interval can cover less often than {LEVEL:.0%}."
+    )
+
+
+def _correlation(first: Float[np.ndarray, " g"], second: Float[np.ndarray, " g"]) -> float:
+    scale = np.sqrt(first @ first) * np.sqrt(second @ second)
+    return float(first @ second / scale) if scale > 0 else 0.0
+
+
+def _distance(first: float, second: float, correlation: float) -> float:
+    return float(np.sqrt(max(0.0, first**2 + second**2 - 2 * correlation * first * second)))

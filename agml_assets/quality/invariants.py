@@ -13,13 +13,19 @@ Metrics = Mapping[str, Mapping[str, Any]]
 _SLACK = 5.1e-5
 """Half of the fourth decimal, to which values are rounded."""
 
+_CATEGORIES = ("easy", "ambiguous", "hard")
+
+_PERCENT_SLACK = 5.1e-3
+"""Half of the second decimal, to which percentages are rounded; three of them may add up to 99.99."""
+
 
 def check_invariants(metrics: Metrics) -> list[str]:
     """Return one sentence for each breach in the metrics' JSON values; an empty list where all hold.
 
     Within a metric: counts add up, at least two images a group, cross-split and conflicting images among the
-    duplicates, a rate is its count / total, every number in its range. Between metrics: the same number
-    of images everywhere; exact copies are contained in near ones, so there are at least as many
+    duplicates, a rate is its count / total, every number in its range, no interval upside down. Between
+    metrics: the same number of images everywhere, all that were trained on on the map, no more trained on and
+    tested than there are; exact copies are contained in near ones, so there are at least as many
     near-duplicate images and cross-split ones. Missing and skipped metrics are passed over.
 
     Args:
@@ -35,9 +41,15 @@ def check_invariants(metrics: Metrics) -> list[str]:
         ("metadata_coverage", _metadata_coverage),
         ("feature_separability", _feature_separability),
         ("intra_class_diversity", _intra_class_diversity),
+        ("dataset_cartography", _dataset_cartography),
+        ("class_confusability", _class_confusability),
+        ("label_noise", _label_noise),
+        ("image_health", _image_health),
+        ("leakage", _leakage),
     ):
         if name in measured:
             breaches += [f"{name}: {breach}" for breach in check(measured[name])]
+    breaches += [f"{name}: {breach}" for name, value in measured.items() for breach in _intervals(value)]
     return breaches + list(_between(measured))
 
 
@@ -153,10 +165,120 @@ def _intra_class_diversity(value: Mapping[str, Any]) -> Iterator[str]:
     yield from _within(value, "mean_cosine_distance", 0, 2)
 
 
+def _dataset_cartography(value: Mapping[str, Any]) -> Iterator[str]:
+    total = sum(value[f"n_{category}"] for category in _CATEGORIES)
+    yield from _map(value, total)
+    if "true_label" in value:
+        true = value["true_label"]
+        yield from (f"true_label: {breach}" for breach in _map(true, total))
+        yield from _within(true, "mean_correctness", 0, 1)
+        for key in ("n_never_learned", "n_forgotten"):
+            if true[key] > total:
+                yield f"{key} {true[key]} exceeds the {total} training images."
+
+
+def _map(value: Mapping[str, Any], total: int) -> Iterator[str]:
+    counts = {category: value[f"n_{category}"] for category in _CATEGORIES}
+    if sum(counts.values()) != total:
+        yield f"categories add up to {sum(counts.values())}, not {total}."
+    for category, count in counts.items():
+        percent = value[f"pct_{category}"]
+        if total and abs(percent - 100 * count / total) > _PERCENT_SLACK:
+            yield f"pct_{category} {percent} is not {count} / {total}."
+    yield from _within(value, "mean_confidence", 0, 1)
+    yield from _within(value, "mean_variability", 0, 0.5)  # the most that numbers from 0 to 1 can vary
+
+
+def _class_confusability(value: Mapping[str, Any]) -> Iterator[str]:
+    for key in ("accuracy", "macro_f1", "balanced_accuracy"):
+        yield from _within(value, key, 0, 1)
+    recalls = list(value["per_class_accuracy"].values())
+    matrix = value["confusion_matrix"]
+    if matrix is not None:
+        k = len(recalls)
+        if len(matrix) != k or any(len(row) != k for row in matrix):
+            yield f"the confusion matrix is not {k} x {k}, the number of classes."
+        elif [row[i] for i, row in enumerate(matrix)] != recalls:
+            yield "per_class_accuracy is not the diagonal of the confusion matrix."
+        elif any(sum(row) and abs(sum(row) - 1) > k * _SLACK for row in matrix):
+            yield "a row of the confusion matrix does not add up to 1."
+    if not all(0 <= recall <= 1 for recall in recalls):
+        yield "a class's accuracy leaves [0, 1]."
+    if value["n_top_pairs"] != len(value["top_confused_pairs"]):
+        yield f"{len(value['top_confused_pairs'])} confused pairs, not {value['n_top_pairs']}."
+    if "confusion_counts" in value:
+        yield from _confusions(value)
+
+
+def _confusions(value: Mapping[str, Any]) -> Iterator[str]:
+    n, cells = value["n_test_samples"], value["confusion_counts"]
+    if sum(count for *_, count in cells) != n:
+        yield f"confusions add up to {sum(count for *_, count in cells)}, not {n}."
+    if sum(value["n_test_per_class"].values()) != n:
+        yield f"classes' test images add up to {sum(value['n_test_per_class'].values())}, not {n}."
+    right = sum(count for given, taken, count in cells if given == taken)
+    if n and abs(value["accuracy"] - right / n) > _SLACK:
+        yield f"accuracy {value['accuracy']} is not {right} / {n}."
+
+
+def _label_noise(value: Mapping[str, Any]) -> Iterator[str]:
+    flagged = value["flagged_orig_indices"]
+    n_flagged = value["n_noisy_samples"]
+    if not len(set(flagged)) == len(flagged) == n_flagged:
+        yield f"{len(set(flagged))} different images of {len(flagged)} are listed as flagged, not {n_flagged}."
+    by_class = sum(value["per_class_noise_counts"].values())
+    if by_class != n_flagged:
+        yield f"classes' flagged images add up to {by_class}, not {n_flagged}."
+    yield from _noise_rate(value)
+    safe = value.get("leak_safe", {})
+    if "estimated_noise_rate" in safe:
+        yield from (f"leak_safe: {breach}" for breach in _noise_rate(safe))
+    if safe.get("n_total_samples", 0) > value["n_total_samples"]:
+        yield f"leak_safe: {safe['n_total_samples']} images of {value['n_total_samples']}."
+    for key in ("low", "high"):
+        yield from _within(value.get("adjusted_noise_rate", {}), key, 0, 1)
+
+
+def _noise_rate(value: Mapping[str, Any]) -> Iterator[str]:
+    count, total = value["n_noisy_samples"], value["n_total_samples"]
+    if count > total:
+        yield f"{count} flagged images of {total}."
+    if total and abs(value["estimated_noise_rate"] - count / total) > _SLACK:
+        yield f"estimated_noise_rate {value['estimated_noise_rate']} is not {count} / {total}."
+
+
+def _image_health(value: Mapping[str, Any]) -> Iterator[str]:
+    total, counts = value["total_images"], {kind: found["count"] for kind, found in value["issues"].items()}
+    if not max(counts.values()) <= value["n_flagged"] <= min(total, sum(counts.values())):
+        yield f"{value['n_flagged']} flagged images do not fit the counts {counts} of {total} images."
+    rates = [("flagged_rate", value["n_flagged"], value["flagged_rate"])]
+    rates += [(f"rate of {kind}", found["count"], found["rate"]) for kind, found in value["issues"].items()]
+    for name, count, rate in rates:
+        if total and abs(rate - count / total) > _SLACK:
+            yield f"{name} {rate} is not {count} / {total}."
+
+
+def _leakage(value: Mapping[str, Any]) -> Iterator[str]:
+    yield from _within(value.get("leak_safe") or {}, "accuracy", 0, 1)
+
+
+def _intervals(value: Mapping[str, Any]) -> Iterator[str]:
+    """Look for intervals at any depth of a metric's objects."""
+    for key, part in value.items():
+        if not isinstance(part, Mapping):
+            continue
+        match part:
+            # Counts by class or value may be named so too, but have no kind in words.
+            case {"kind": str(), "low": int() | float() as low, "high": int() | float() as high} if low > high:
+                yield f"the interval of {key} runs from {low} to {high}."
+        yield from _intervals(part)
+
+
 def _between(measured: Metrics) -> Iterator[str]:
-    totals = {
-        name: value[key] for name, value in measured.items() for key in ("total_images", "n_total") if key in value
-    }
+    keys = ("total_images", "n_total")
+    totals = {name: value[key] for name, value in measured.items() for key in keys if key in value}
+    if "label_noise" in measured:
+        totals["label_noise"] = measured["label_noise"]["n_total_samples"]
     if len(set(totals.values())) > 1:
         yield f"metrics count different numbers of images: {totals}."
     if {"class_imbalance", "resolution_consistency"} <= measured.keys():
@@ -164,6 +286,7 @@ def _between(measured: Metrics) -> Iterator[str]:
         total = measured["resolution_consistency"]["total_images"]
         if train > total:
             yield f"class_imbalance: {train} training images of {total}."
+    yield from _between_trained(measured)
     if not {"exact_duplicate", "near_duplicate"} <= measured.keys():
         return
     exact, near = measured["exact_duplicate"], measured["near_duplicate"]
@@ -181,6 +304,20 @@ def _between(measured: Metrics) -> Iterator[str]:
             f"near_duplicate: {near['cross_split_near_duplicates']} cross-split images, fewer than the "
             f"{crossing} of the exact duplicates."
         )
+
+
+def _between_trained(measured: Metrics) -> Iterator[str]:
+    if {"class_imbalance", "dataset_cartography"} <= measured.keys():
+        train = measured["class_imbalance"]["total_train_examples"]
+        mapped = sum(measured["dataset_cartography"][f"n_{category}"] for category in _CATEGORIES)
+        if mapped != train:
+            yield f"dataset_cartography: {mapped} images on the map, {train} in training."
+    if {"class_imbalance", "class_confusability", "label_noise"} <= measured.keys():
+        train = measured["class_imbalance"]["total_train_examples"]
+        test = measured["class_confusability"]["n_test_samples"]
+        total = measured["label_noise"]["n_total_samples"]
+        if train + test > total:
+            yield f"class_confusability: {train} training and {test} test images of {total}."
 
 
 def _groups(value: Mapping[str, Any], total: int, count_key: str, rate_key: str, groups_key: str) -> Iterator[str]:

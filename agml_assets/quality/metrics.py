@@ -7,10 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from agml_assets.quality.class_confusability import class_confusability
 from agml_assets.quality.class_imbalance import class_imbalance
+from agml_assets.quality.dataset_cartography import dataset_cartography
 from agml_assets.quality.exact_duplicate import exact_duplicate
 from agml_assets.quality.feature_separability import feature_separability
+from agml_assets.quality.image_health import image_health
 from agml_assets.quality.intra_class_diversity import intra_class_diversity
+from agml_assets.quality.label_noise import label_noise
+from agml_assets.quality.leakage import leakage
 from agml_assets.quality.metadata_coverage import metadata_coverage
 from agml_assets.quality.near_duplicate import near_duplicate
 from agml_assets.quality.resolution_consistency import resolution_consistency
@@ -130,8 +135,89 @@ METRICS: tuple[Metric, ...] = (
         compute=intra_class_diversity,
         headline={"mean_diversity_l2": lambda value: float(value["mean_diversity"])},
     ),
+    Metric(
+        name="dataset_cartography",
+        phase=3,
+        inputs=("dataset/image_index", "training/dynamics", "embeddings/duplicate_groups"),
+        settings=(),
+        code_version="1",
+        compute=dataset_cartography,
+        headline={
+            "easy_pct": lambda value: float(value["pct_easy"]),
+            "ambiguous_pct": lambda value: float(value["pct_ambiguous"]),
+            "hard_pct": lambda value: float(value["pct_hard"]),
+        },
+    ),
+    Metric(
+        name="class_confusability",
+        phase=3,
+        inputs=("dataset/image_index", "training/test_predictions", "embeddings/duplicate_groups"),
+        settings=(),
+        code_version="1",
+        compute=class_confusability,
+        headline={
+            "accuracy_ratio": lambda value: float(value["accuracy"]),
+            "test_images_count": lambda value: float(value["n_test_samples"]),
+        },
+    ),
+    Metric(
+        name="label_noise",
+        phase=3,
+        inputs=(
+            "dataset/image_index",
+            "embeddings/labels",
+            "training/out_of_fold",
+            "training/out_of_fold_grouped",
+            "embeddings/duplicate_groups",
+            "training/noise_calibration",
+        ),
+        settings=("cv_folds",),
+        code_version="1",
+        compute=label_noise,
+        headline={
+            "flagged_pct": lambda value: round(100 * value["estimated_noise_rate"], 2),
+            "flagged_images_count": lambda value: float(value["n_noisy_samples"]),
+        },
+    ),
+    Metric(
+        name="image_health",
+        phase=2,
+        inputs=(
+            "dataset/image_index",
+            "dataset/image_statistics",
+            "embeddings/neighbors",
+            "embeddings/labels",
+        ),
+        settings=(),
+        code_version="1",
+        compute=image_health,
+        headline={
+            "flagged_pct": lambda value: round(100 * value["flagged_rate"], 2),
+            "flagged_images_count": lambda value: float(value["n_flagged"]),
+        },
+    ),
+    Metric(
+        name="leakage",
+        phase=3,
+        inputs=(
+            "dataset/image_index",
+            "dataset/splits",
+            "embeddings/duplicate_groups",
+            "training/grouped_splits",
+            "embeddings/embeddings",
+            "training/test_predictions",
+            "training/test_predictions_grouped",
+        ),
+        settings=("split_recipe", "leak_safe"),
+        code_version="1",
+        compute=leakage,
+        headline={
+            "independent_images_count": lambda value: float(value["effective_sample_size"]["overall"]),
+            "largest_group_images_count": lambda value: float(value["largest_group"]["images"]),
+        },
+    ),
 )
-"""All metrics, in the published order of writing."""
+"""All metrics, those of AgML's reports first, in the published order of writing."""
 
 
 def _percent(images: int, value: Mapping[str, Any]) -> float:

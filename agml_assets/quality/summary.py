@@ -12,9 +12,10 @@ from agml_assets.quality.artifacts import ARTIFACTS, METRIC_ARTIFACTS
 from agml_assets.quality.invariants import check_group_invariants, check_invariants
 from agml_assets.quality.metrics import METRICS
 from agml_assets.quality.score import score
+from agml_assets.training.artifacts import ARTIFACTS as TRAINING_ARTIFACTS
 from agml_assets.workspace import DatasetWorkspace
 
-MEASURED = {a.key: a for a in (*DATASET_ARTIFACTS, *EMBEDDINGS_ARTIFACTS, *ARTIFACTS)}
+MEASURED = {a.key: a for a in (*DATASET_ARTIFACTS, *EMBEDDINGS_ARTIFACTS, *TRAINING_ARTIFACTS, *ARTIFACTS)}
 """Every artifact of a dataset that is made from its inputs alone, each after its inputs."""
 
 
@@ -36,6 +37,8 @@ def _phase_of(artifact: Artifact) -> int:
     """Return the phase of an artifact: that of the metric, or of the room."""
     if artifact in EMBEDDINGS_ARTIFACTS:
         return 2
+    if artifact in TRAINING_ARTIFACTS:
+        return 3
     return next((m.phase for m in METRICS if METRIC_ARTIFACTS[m.name] == artifact), 1)
 
 

@@ -30,6 +30,8 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9._-]+")
 _COLLECTIONS = ("iNatAg/", "iNatAg-mini/")
 _PHASES = (1, 2, 3)
 _OF_ONE_ENTRY = frozenset({"name", "key", "path"})  # make no sense as a default for all
+_COLUMNS = ("label_col", "image_col", "compound_label_cols", "metadata_cols")
+_WITHOUT_COLUMNS = ("folder", "sample")  # sources whose folders are the classes
 _IGNORED = frozenset({"time", "mem"})  # job sizes, which older files of the existing pipeline carry
 _OF_THE_RUN = "output_dir"  # the one setting that cannot differ from dataset to dataset
 
@@ -298,8 +300,8 @@ def resolve_dataset(text: str, registry: DatasetRegistry, **overrides: Any) -> D
         values = {"name": text, **given}
     elif text.strip() and os.path.isdir(folder := expand_path(text)):  # noqa: PTH112 - never raises
         folder = Path(os.path.abspath(folder))  # noqa: PTH100 - a link keeps its name
-        saved = any((folder / file).is_file() for file in ("dataset_dict.json", "state.json"))
-        values = {"name": folder.name, "path": folder, "source": "hf" if saved else "folder", **given}
+        _require_nameable(folder)
+        values = {"name": folder.name, "path": folder, "source": _guess_source(folder), **given}
     elif _HUB_NAME.fullmatch(text):
         values = {"name": text, **given}
     else:
@@ -311,6 +313,11 @@ def resolve_dataset(text: str, registry: DatasetRegistry, **overrides: Any) -> D
         entry = DatasetEntry.model_validate(values)
     except ValidationError as error:
         raise UserError(f"Dataset {text!r}: " + "; ".join(m for _, m in _messages(error))) from None
+    if columns := _columns_without_use(given, entry):
+        raise UserError(
+            f"Dataset {text!r}: {columns} cannot be set: it has no columns, its folders are the classes. Leave "
+            "that out."
+        )
     if registered is None and (holder := _holder(entry.key, registry.entries)):
         raise UserError(
             f"Dataset {text!r} would be kept under the key {entry.key!r}, which belongs to the registered "
@@ -318,6 +325,35 @@ def resolve_dataset(text: str, registry: DatasetRegistry, **overrides: Any) -> D
             "its own."
         )
     return entry
+
+
+def _guess_source(folder: Path) -> str:
+    """Return `hf` for a saved dataset or Parquet files (without class folders, or in `data`), else `folder`."""
+    if any((folder / file).is_file() for file in ("dataset_dict.json", "state.json")):
+        return "hf"
+    folders = {path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")}
+    pattern = {frozenset(): "*.parquet", frozenset({"data"}): "data/*.parquet"}.get(frozenset(folders))
+    return "hf" if pattern and any(folder.glob(pattern)) else "folder"
+
+
+def _require_nameable(folder: Path) -> None:
+    """Refuse a folder whose name cannot stand in a report."""
+    if not folder.name:
+        raise UserError(f"Dataset {str(folder)!r} is the root of the file system. Name the folder of a dataset.")
+    try:
+        f"{folder}{folder.resolve()}".encode()
+    except UnicodeEncodeError:
+        raise UserError(
+            f"Dataset {str(folder)!r}: its path is no UTF-8 text, and could not be written into a report. Rename "
+            "the folder; names of classes and files inside may stay as they are."
+        ) from None
+
+
+def _columns_without_use(given: Mapping[str, Any], entry: DatasetEntry) -> str:
+    """Return the keys in `given` that name columns, where the source of `entry` has none."""
+    if entry.source not in _WITHOUT_COLUMNS:
+        return ""
+    return ", ".join(f"`{key}`" for key in _COLUMNS if given.get(key))
 
 
 def _read_defaults(value: Any, problems: list[str]) -> dict[str, Any]:
@@ -366,7 +402,11 @@ def _read_entry(
     try:
         if isinstance(values.get("path"), str) and values["path"]:
             values["path"] = folder / expand_path(values["path"])
-        return DatasetEntry.model_validate(values)
+        entry = DatasetEntry.model_validate(values)
+        own_columns = {key: item[key] for key in _COLUMNS if key in item and item[key] != defaults.get(key)}
+        if columns := _columns_without_use(own_columns, entry):
+            problems.append(f"{where}: {columns}: a dataset with `source: {entry.source}` has no columns")
+        return entry
     except UserError as error:
         problems.append(f"{where}: `path`: {error.message}")
     except ValidationError as error:

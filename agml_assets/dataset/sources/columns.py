@@ -171,7 +171,7 @@ def plain_labels(values: Sequence[Any], where: str, column: str) -> tuple[tuple[
     Raises:
         UserError: A value is no class, text and numbers are mixed, or no row has a label.
     """
-    cleaned = [_clean_label(value, where, column) for value in values]
+    cleaned = [clean_label(value, where, column) for value in values]
     present = {value for value in cleaned if value is not None}
     if not present:
         raise UserError(f"{where}: no row of {column!r} has a label.")
@@ -182,7 +182,12 @@ def plain_labels(values: Sequence[Any], where: str, column: str) -> tuple[tuple[
     return tuple(str(value) for value in ordered), [None if v is None else index[v] for v in cleaned]
 
 
-def _clean_label(value: Any, where: str, column: str) -> int | str | None:
+def clean_label(value: Any, where: str, column: str) -> int | str | None:
+    """Return one value of a label column as text or integer; None where it says that there is no label.
+
+    Raises:
+        UserError: The value is no class.
+    """
     if value is None or (isinstance(value, float) and math.isnan(value)) or value == "":
         return None
     if isinstance(value, str):

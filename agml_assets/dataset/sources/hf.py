@@ -4,7 +4,6 @@ Images are handed on as they are stored, and nothing remote is executed. What co
 """
 
 import logging
-import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +14,13 @@ from typing import TYPE_CHECKING, Any
 from blake3 import blake3
 
 from agml_assets.dataset.sources.base import SPLIT_NAMES, Example, SourceInfo
-from agml_assets.dataset.sources.columns import compound_labels, declared_labels, find_roles, plain_labels
+from agml_assets.dataset.sources.columns import (
+    clean_label,
+    compound_labels,
+    declared_labels,
+    find_roles,
+    plain_labels,
+)
 from agml_assets.dataset.sources.folder import list_fingerprint
 from agml_assets.errors import UserError
 from agml_assets.registry.datasets import DatasetEntry
@@ -28,6 +33,7 @@ logger = logging.getLogger(__name__)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 # Where the library unpacks what it downloads; the rest of such a path is the path inside the dataset.
 _CACHE_FOLDER = re.compile(r".*/(?:snapshots/[0-9a-f]{40}|downloads/extracted/[0-9a-f]{64})/")
+_REMOTE = ("https://", "http://", "hf://", "s3://", "gs://")
 _ORDER = {"train": 0, "val": 1, "test": 2}
 _BATCH = 16  # rows in memory at once; encoded photographs have up to some 20 MB
 
@@ -59,6 +65,8 @@ class HuggingFaceSource:
         self._entry = entry
         self._where = f"Dataset {entry.key!r}"
         self._folder = entry.path.parent if entry.path and entry.path.is_file() else entry.path
+        self._homes = _homes(self._folder)
+        self._told_of_strangers = False
         self._loaded = _load(entry)
         self._splits = self._select_splits()
         self._roles = find_roles(self._splits[0][1].features, entry)
@@ -110,10 +118,42 @@ class HuggingFaceSource:
             columns = dataset.select_columns([roles.image, *roles.metadata]).with_format("arrow")
             for table in columns.select(range(first, len(dataset))).iter(batch_size=_BATCH):
                 for values in table.to_pylist():
-                    image, file = _encoded(values[roles.image], self._folder)
+                    image, file = self._encoded(values[roles.image])
                     metadata = {column: values[column] for column in roles.metadata}
                     yield Example(row, image, file, self._labels[row], self._native_splits[row], metadata)
                     row += 1
+
+    def _encoded(self, value: Any) -> tuple[bytes | Path | None, str | None]:
+        """Return content or path of an image, and its name for people, from any form in which it is stored."""
+        if isinstance(value, bytes):
+            return value, None
+        if isinstance(value, str):
+            value = {"path": value}
+        content, path = (value or {}).get("bytes"), (value or {}).get("path") or None
+        if content is not None:
+            return content, _inside(path, self._folder) if path else None
+        if path is None:
+            return None, None
+        name = _inside(path, self._folder)
+        archive, _, file = path.rpartition("::") if "://" in path else ("", "", path)
+        if file.startswith(_REMOTE):
+            return _fetch(path), name
+        local = Path(self._folder or "", file.removeprefix("file://"))
+        if not self._is_ours(local, path):
+            return None, name
+        return (_fetch(f"{archive}::{local}") if archive else local), name
+
+    def _is_ours(self, local: Path, path: str) -> bool:
+        """Tell whether a file may be opened: rows can name any file of this machine."""
+        try:
+            if any(local.resolve().is_relative_to(home) for home in self._homes):
+                return True
+        except (OSError, RuntimeError, ValueError):
+            pass  # a loop of links, or what no file can be called
+        if not self._told_of_strangers:
+            logger.warning("%s: images outside of its folder are never opened, such as %s.", self._where, path)
+            self._told_of_strangers = True
+        return False
 
     @property
     def _declared_names(self) -> list[str] | None:
@@ -161,7 +201,7 @@ class HuggingFaceSource:
     def _read_labels(self) -> tuple[tuple[str, ...], list[int | None]]:
         roles, datasets = self._roles, [dataset for _, dataset in self._splits]
         if roles.compound:
-            columns = [[v for d in datasets for v in _named(d, column)] for column in roles.compound]
+            columns = [[v for d in datasets for v in _named(d, column, self._where)] for column in roles.compound]
             return compound_labels(columns, self._where)
         if roles.label is None:
             raise AssertionError("a source has a label column or a compound label")
@@ -184,6 +224,10 @@ def _load(entry: DatasetEntry) -> _Loaded:
         raise _cannot_load(entry, error) from None
     except (OSError, RuntimeError, NotImplementedError, datasets.exceptions.DatasetsError) as error:
         raise _cannot_load(entry, error) from None
+    except (KeyError, TypeError) as error:
+        if entry.path is None:
+            raise
+        raise _cannot_load(entry, error) from None  # what a broken local copy makes the library stumble over
     asked = entry.revision or ""
     if loaded.revision and _COMMIT.fullmatch(asked) and asked != loaded.revision:
         # Without network the library takes what is in its cache, whatever was asked for.
@@ -223,7 +267,12 @@ def _load_local(entry: DatasetEntry, path: Path) -> _Loaded:
             )
         loaded = datasets.load_dataset("parquet", data_files=str(path))
     elif (path / "dataset_dict.json").exists() or (path / "state.json").exists():
-        loaded = datasets.load_from_disk(str(path))
+        try:
+            loaded = datasets.load_from_disk(str(path))
+        except IndexError:  # the library saves a split without rows, and cannot read it
+            raise UserError(
+                f"Dataset {entry.key!r}: {path}, or one of its splits, has no rows. Save it again without."
+            ) from None
     else:
         builder = datasets.load_dataset_builder(str(path), entry.hf_config_name)
         builder.download_and_prepare()
@@ -233,6 +282,14 @@ def _load_local(entry: DatasetEntry, path: Path) -> _Loaded:
 
 
 def _cannot_load(entry: DatasetEntry, error: Exception) -> UserError:
+    import datasets
+
+    file, cache = getattr(error, "filename", None), Path(datasets.config.HF_DATASETS_CACHE)
+    if isinstance(file, str) and (cache.is_relative_to(file) or Path(file).is_relative_to(cache)):
+        return UserError(
+            f"Dataset {entry.key!r}: the datasets library cannot use its cache {cache}: {_first_line(error)}. Let "
+            "$HF_HOME name a folder that you may write to."
+        )
     if entry.path is not None:
         return UserError(
             f"Dataset {entry.key!r}: {entry.path} cannot be loaded: {_first_line(error)}\n"
@@ -264,30 +321,23 @@ def _column(dataset: "Dataset", column: str) -> list[Any]:
     return dataset.select_columns([column]).with_format("arrow")[:][column].to_pylist()
 
 
-def _named(dataset: "Dataset", column: str) -> list[str | None]:
+def _named(dataset: "Dataset", column: str, where: str) -> list[str | None]:
     """Return the values of a column as text, or its names; None where they are missing."""
     values = _column(dataset, column)
     names = getattr(dataset.features[column], "names", None)
     if names is None:
-        missing = [value is None or (isinstance(value, float) and math.isnan(value)) for value in values]
-        return [None if gone else str(value) for value, gone in zip(values, missing, strict=True)]
+        cleaned = [clean_label(value, where, column) for value in values]
+        return [None if value is None else str(value) for value in cleaned]
     return [names[v] if v is not None and 0 <= v < len(names) else None for v in values]
 
 
-def _encoded(value: Any, root: Path | None) -> tuple[bytes | Path | None, str | None]:
-    """Return content or path of an image, and its name for people, from any form in which it is stored."""
-    if isinstance(value, bytes):
-        return value, None
-    if isinstance(value, str):
-        value = {"path": value}
-    content, path = (value or {}).get("bytes"), (value or {}).get("path") or None
-    if content is not None:
-        return content, _inside(path, root) if path else None
-    if path is None:
-        return None, None
-    if "://" in path:
-        return _fetch(path), _inside(path, root)
-    return Path(root or "", path), _inside(path, root)
+def _homes(folder: Path | None) -> list[Path]:
+    """Return the folders whose files belong to a dataset: its own, and those where the library keeps downloads."""
+    import datasets
+    from huggingface_hub import constants
+
+    caches = (datasets.config.HF_DATASETS_CACHE, datasets.config.DOWNLOADED_DATASETS_PATH, constants.HF_HUB_CACHE)
+    return [Path(home).resolve() for home in (folder, *caches) if home is not None]
 
 
 def _fetch(url: str) -> bytes | None:

@@ -1,0 +1,1 @@
+"""Leak-safe splits, the reference model, its dynamics and predictions, out-of-fold probabilities."""

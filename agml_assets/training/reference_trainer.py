@@ -1,0 +1,487 @@
+"""The reference model: trained on one split's images, watched at every epoch, then asked for the test images.
+
+Images come from `dataset/pixels`; which rows are train and test is the caller's. Networks load in `backbones`;
+what the dynamics mean is measured in `quality`.
+"""
+
+import gc
+import io
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from blake3 import blake3
+from jaxtyping import Float32, Int64, UInt8
+
+from agml_assets.device import use_device
+from agml_assets.errors import UserError
+from agml_assets.settings import Settings
+from agml_assets.training.backbones import Backbone, open_backbone
+
+if TYPE_CHECKING:
+    import torch
+
+logger = logging.getLogger(__name__)
+
+_CROP = 224  # of 256, the published rule
+_LEAST = 2  # images at once: batch norm cannot tell one image from its own mean
+_CHECKPOINT = "checkpoint.pt"
+_DIGEST = 32  # bytes; a checkpoint opens with the digests of its inputs and of its content
+_HISTORY = ("true_train", "max_train", "true_eval", "max_eval")
+
+History = dict[str, list[Float32[np.ndarray, " n"]]]
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a reference training showed.
+
+    Attributes:
+        rows: Train rows in the order given; int64 (n,). Empty when there were not two classes to learn.
+        true_train: Probability of the true label, per image and epoch, in the training pass: in train mode and
+            before the update by the image's own batch; float32 (n, epochs) in [0, 1].
+        max_train: Highest probability of any class in the same pass; float32 (n, epochs).
+        true_eval: Probability of the true label in an evaluation-mode pass after each epoch; float32 (n, epochs).
+        max_eval: Highest probability of any class in that pass; float32 (n, epochs).
+        test_rows: Rows that the final model was asked for, in the order given; int64 (m,).
+        probabilities: The final model's probabilities of the test rows in evaluation mode; float32 (m, k).
+        identity: What the numbers depend on beside the thread count, for the record.
+        resumed_epochs: Epochs that earlier, interrupted tries had finished.
+        images_at_once: Fewer than a batch only where the GPU ran out of memory.
+        checkpoint: File of the final state, to be removed once the results are stored; None without training.
+    """
+
+    rows: Int64[np.ndarray, " n"]
+    true_train: Float32[np.ndarray, "n e"]
+    max_train: Float32[np.ndarray, "n e"]
+    true_eval: Float32[np.ndarray, "n e"]
+    max_eval: Float32[np.ndarray, "n e"]
+    test_rows: Int64[np.ndarray, " m"]
+    probabilities: Float32[np.ndarray, "m k"]
+    identity: dict[str, Any]
+    resumed_epochs: int
+    images_at_once: int
+    checkpoint: Path | None
+
+
+def dynamics_arrays(training: Training) -> dict[str, np.ndarray]:
+    """Return the arrays of `training/dynamics`: rows, and per image and epoch the four probabilities."""
+    return {"rows": training.rows} | {name: getattr(training, name) for name in _HISTORY}
+
+
+def prediction_arrays(training: Training) -> dict[str, np.ndarray]:
+    """Return the arrays of `training/test_predictions`: rows, and the final model's probabilities."""
+    return {"rows": training.test_rows, "probabilities": training.probabilities}
+
+
+@dataclass(frozen=True)
+class ReferenceTrainer:
+    """Train a pretrained network to tell the classes apart, as a yardstick of how hard a dataset is.
+
+    All layers are trained by Adam, without weight decay, at a constant rate, on cross-entropy; no augmentation, no
+    use of a validation split, the last epoch counts. An image is the centre 224 x 224 of its stored 256 x 256
+    pixels, scaled down (bilinear, antialiased) where `image_size` is below 224, and normalised as the checkpoint
+    asks. On CUDA the forward pass is in mixed precision. Where the GPU has no room for a batch, its gradient is
+    summed over smaller parts; batch norm then sees the parts, not the batch.
+
+    On one machine, two trainings of the same inputs give the same bytes on the CPU, interrupted or not: the head,
+    the order of each epoch and its dropout are functions of the seed and the epoch alone.
+
+    Args:
+        backbone: `resnet18`, `efficientnet_lite0`, or a `transformers` image classifier by name or local path.
+        epochs: Passes over the train rows.
+        learning_rate: Adam's.
+        batch_size: Images in one step, at least two; a last batch of one image joins the one before it.
+        image_size: Side in pixels of the network's input, at most 224.
+        seed: Of all that is random.
+    """
+
+    backbone: str = "resnet18"
+    epochs: int = 30
+    learning_rate: float = 1e-3
+    batch_size: int = 64
+    image_size: int = _CROP
+    seed: int = 42
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> "ReferenceTrainer":
+        """Return the trainer that the settings ask for."""
+        return cls(
+            settings.backbone,
+            settings.cartography_epochs,
+            settings.cartography_lr,
+            settings.embed_batch_size,
+            settings.train_image_size,
+            settings.split_seed,
+        )
+
+    def train(
+        self,
+        pixels: UInt8[np.ndarray, "all 256 256 3"],
+        rows: Int64[np.ndarray, " n"],
+        labels: Int64[np.ndarray, " all"],
+        n_classes: int,
+        work_dir: Path,
+        test_rows: Int64[np.ndarray, " m"],
+        progress: Callable[[int, int], None] | None = None,
+        *,
+        pixels_digest: str,
+    ) -> Training:
+        """Train on `rows`, going on where an interrupted try of the same inputs stopped; predict `test_rows`.
+
+        Args:
+            pixels: The stored images, memory-mapped or not; only one batch at a time becomes floating point.
+            rows: Rows of `pixels` to train on.
+            labels: Class of every row of `pixels`, in [0, n_classes).
+            n_classes: Declared classes, with images or without; the network has an output for each.
+            work_dir: Local folder of this training alone; it keeps the state after the last finished epoch.
+            test_rows: Rows of `pixels` to predict; may be none.
+            progress: Told the images trained so far and in all, after each batch.
+            pixels_digest: Digest of `pixels`, so that no training of other images is gone on with.
+
+        Returns:
+            Dynamics and predictions; without rows and epochs when `rows` hold fewer than two classes.
+
+        Raises:
+            UserError: The backbone cannot be had or does not take such images, the training diverged, or the GPU
+                has no room for two images.
+        """
+        rows, test_rows = np.asarray(rows, dtype=np.int64), np.asarray(test_rows, dtype=np.int64)
+        given = np.asarray(labels, dtype=np.int64)[rows]
+        if len(np.unique(given)) < _LEAST:
+            return _nothing_to_learn(n_classes)
+        if given.min() < 0 or given.max() >= n_classes:
+            raise ValueError(f"labels must lie in [0, {n_classes}), found {given.min()} to {given.max()}")
+        backbone = open_backbone(self.backbone)
+        with _one_device(f"training {self.backbone}") as device, _reproducible(device):
+            identity = {
+                **self._identity(backbone, device),
+                "pixels": pixels_digest,
+                "rows": blake3(rows.tobytes()).hexdigest(),
+                "labels": blake3(given.tobytes()).hexdigest(),
+                "n_classes": n_classes,
+            }
+            network = _build(backbone, n_classes, self)
+            run = _Run(network, backbone, device, self, pixels)
+            work_dir.mkdir(parents=True, exist_ok=True)
+            checkpoint = work_dir / _CHECKPOINT
+            history = run.resume(checkpoint, identity)
+            resumed = len(history["true_train"])
+            for epoch in range(resumed, self.epochs):
+                seen = (*run.train_epoch(rows, given, epoch, progress), *run.watch(rows, given))
+                if not all(np.isfinite(values).all() for values in seen):
+                    raise UserError(
+                        f"The reference training diverged in epoch {epoch + 1} of {self.epochs}: its "
+                        f"probabilities are no longer numbers. Lower cartography_lr (now {self.learning_rate:g})."
+                    )
+                for name, values in zip(_HISTORY, seen, strict=True):
+                    history[name].append(values)
+                run.save(checkpoint, identity, history)
+            probabilities, at_once = run.predict(test_rows, n_classes), run.at_once
+            del network, run
+        return Training(
+            rows=rows,
+            **{name: np.stack(history[name], axis=1) for name in _HISTORY},
+            test_rows=test_rows,
+            probabilities=probabilities,
+            identity=identity,
+            resumed_epochs=resumed,
+            images_at_once=at_once,
+            checkpoint=checkpoint,
+        )
+
+    def _identity(self, backbone: Backbone, device: "torch.device") -> dict[str, Any]:
+        return {
+            "backbone": backbone.identity,
+            "epochs": self.epochs,
+            "learning_rate": self.learning_rate,
+            "batch_size": self.batch_size,
+            "image_size": self.image_size,
+            "seed": self.seed,
+            "device": device.type,
+            "precision": _precision(device),
+            "torch": version("torch"),
+            "transformers": version("transformers"),
+        }
+
+
+class _Run:
+    """A network under training, on its device, with its optimizer."""
+
+    def __init__(
+        self,
+        network: "torch.nn.Module",
+        backbone: Backbone,
+        device: "torch.device",
+        trainer: ReferenceTrainer,
+        pixels: UInt8[np.ndarray, "all 256 256 3"],
+    ) -> None:
+        import torch
+
+        self._network = network.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._mean, self._std = (
+            torch.tensor(values, device=device).view(1, 3, 1, 1) for values in (backbone.mean, backbone.std)
+        )
+        self._device = device
+        self._trainer = trainer
+        self._pixels = pixels
+        self._precision = getattr(torch, _precision(device))
+        self._optimizer = torch.optim.Adam(network.parameters(), lr=trainer.learning_rate)
+        self._scaler = torch.amp.GradScaler(device.type, enabled=self._precision == torch.float16)
+        self._batch_size = max(_LEAST, trainer.batch_size)
+        self.at_once = self._batch_size
+
+    def train_epoch(
+        self,
+        rows: Int64[np.ndarray, " n"],
+        labels: Int64[np.ndarray, " n"],
+        epoch: int,
+        progress: Callable[[int, int], None] | None,
+    ) -> tuple[Float32[np.ndarray, " n"], Float32[np.ndarray, " n"]]:
+        """Update the network once per batch; return each image's true-label and highest probability before it."""
+        import torch
+
+        seeds = [self._trainer.seed, epoch]
+        torch.manual_seed(int(np.random.SeedSequence(seeds).generate_state(1, np.uint64)[0]))
+        order = np.random.default_rng(seeds).permutation(len(rows))
+        self._network.train()
+        true, highest = np.empty((2, len(rows)), dtype=np.float32)
+        watched, done = [], epoch * len(rows)
+        for batch in _batches(order, self._batch_size):
+            probabilities = self._in_parts(lambda parts: self._add_gradients(rows, labels, parts), batch)
+            self._scaler.step(self._optimizer)
+            self._scaler.update()
+            # Brought to the host only after the epoch: the GPU need not be waited for at each batch.
+            watched.append(self._true_and_highest(probabilities, labels[batch]))
+            done += len(batch)
+            if progress:
+                progress(done, self._trainer.epochs * len(rows))
+        true[order], highest[order] = torch.cat(watched, dim=1).cpu().numpy()
+        return true, highest
+
+    def watch(
+        self, rows: Int64[np.ndarray, " n"], labels: Int64[np.ndarray, " n"]
+    ) -> tuple[Float32[np.ndarray, " n"], Float32[np.ndarray, " n"]]:
+        """Return each image's true-label and highest probability in evaluation mode."""
+        import torch
+
+        watched = [self._true_and_highest(p, labels[batch]) for batch, p in self._evaluate(rows)]
+        true, highest = torch.cat(watched, dim=1).cpu().numpy()
+        return true, highest
+
+    def predict(self, rows: Int64[np.ndarray, " m"], n_classes: int) -> Float32[np.ndarray, "m k"]:
+        """Return the probabilities of all classes in evaluation mode."""
+        found = np.empty((len(rows), n_classes), dtype=np.float32)
+        for batch, probabilities in self._evaluate(rows):
+            found[batch] = probabilities.cpu().numpy()
+        return found
+
+    def save(self, file: Path, identity: dict[str, Any], history: History) -> None:
+        """Write the state after an epoch, whole or not at all."""
+        import torch
+
+        state = {
+            "history": {name: torch.from_numpy(np.stack(values)) for name, values in history.items()},
+            "network": self._network.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "scaler": self._scaler.state_dict(),
+            "at_once": self.at_once,
+        }
+        payload = io.BytesIO()
+        torch.save(state, payload)
+        stage = file.with_suffix(".tmp")
+        with stage.open("wb") as handle:
+            handle.write(_digest(identity) + blake3(payload.getbuffer()).digest())
+            handle.write(payload.getbuffer())
+            handle.flush()
+            os.fsync(handle.fileno())
+        stage.replace(file)
+
+    def resume(self, file: Path, identity: dict[str, Any]) -> History:
+        """Take up the state in `file` if it is whole and of these inputs; return the history so far, or none."""
+        import torch
+
+        nothing: History = {name: [] for name in _HISTORY}
+        if not file.is_file():
+            return nothing
+        content = memoryview(file.read_bytes())
+        of_inputs, of_payload, payload = content[:_DIGEST], content[_DIGEST : 2 * _DIGEST], content[2 * _DIGEST :]
+        if of_payload != blake3(payload).digest():  # torch itself would read flipped bits as weights
+            logger.warning("The checkpoint %s is damaged; the reference training starts anew.", file)
+            return nothing
+        if of_inputs != _digest(identity):
+            logger.info("The checkpoint %s is of other inputs; the reference training starts anew.", file)
+            return nothing
+        state = torch.load(io.BytesIO(payload), map_location=self._device, weights_only=True)
+        self._network.load_state_dict(state["network"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        self._scaler.load_state_dict(state["scaler"])
+        self.at_once = state["at_once"]
+        history = {name: list(values.cpu().numpy()) for name, values in state["history"].items()}
+        done = len(history[_HISTORY[0]])
+        logger.info("Going on with the reference training after epoch %d of %d.", done, self._trainer.epochs)
+        return history
+
+    def _evaluate(self, rows: Int64[np.ndarray, " n"]) -> "Iterator[tuple[np.ndarray, torch.Tensor]]":
+        import torch
+
+        def probabilities(parts: Sequence[np.ndarray]) -> "torch.Tensor":
+            with torch.inference_mode():
+                return torch.cat([self._logits(rows[part]).softmax(1) for part in parts])
+
+        self._network.eval()
+        for batch in _batches(np.arange(len(rows)), self._batch_size):
+            yield batch, self._in_parts(probabilities, batch)
+
+    def _add_gradients(
+        self, rows: Int64[np.ndarray, " n"], labels: Int64[np.ndarray, " n"], parts: Sequence[np.ndarray]
+    ) -> "torch.Tensor":
+        """Compute a batch's gradient part by part; return the probabilities seen on the way."""
+        import torch
+
+        self._optimizer.zero_grad()
+        n_images, seen = sum(map(len, parts)), []
+        for part in parts:
+            logits = self._logits(rows[part])
+            targets = torch.from_numpy(labels[part]).to(self._device)
+            loss = torch.nn.functional.cross_entropy(logits, targets) * (len(part) / n_images)
+            self._scaler.scale(loss).backward()
+            seen.append(logits.detach().softmax(1))
+        return torch.cat(seen)
+
+    def _logits(self, rows: Int64[np.ndarray, " b"]) -> "torch.Tensor":
+        import torch
+
+        mixed = self._precision != torch.float32
+        with torch.autocast(self._device.type, dtype=self._precision if mixed else None, enabled=mixed):
+            return _logits(self._network, self._images(rows)).float()
+
+    def _images(self, rows: Int64[np.ndarray, " b"]) -> "torch.Tensor":
+        """Return cropped, scaled and normalised images; float32 (b, 3, image_size, image_size), channels last."""
+        import torch
+
+        size, edge = self._trainer.image_size, (self._pixels.shape[1] - _CROP) // 2
+        crops = self._pixels[rows, edge : edge + _CROP, edge : edge + _CROP]
+        images = torch.from_numpy(crops).to(self._device).permute(0, 3, 1, 2).float()
+        if size < _CROP:
+            images = torch.nn.functional.interpolate(images, (size, size), mode="bilinear", antialias=True)
+        return images.sub_(self._mean).div_(self._std).contiguous(memory_format=torch.channels_last)
+
+    def _in_parts(
+        self, attempt: "Callable[[Sequence[np.ndarray]], torch.Tensor]", batch: np.ndarray
+    ) -> "torch.Tensor":
+        """Give the batch to `attempt` in parts that the GPU has room for; smaller ones from then on."""
+        import torch
+
+        while True:
+            try:
+                return attempt(np.array_split(batch, max(1, len(batch) // self.at_once)))
+            except torch.cuda.OutOfMemoryError:
+                if self.at_once <= _LEAST:
+                    raise UserError(
+                        f"The GPU has no room to train {self._trainer.backbone} on two images at once. "
+                        "Choose a smaller backbone or train_image_size, or free the GPU."
+                    ) from None
+            self.at_once = max(_LEAST, self.at_once // 2)
+            logger.warning("The GPU is out of memory; going on with %d images at once.", self.at_once)
+            torch.cuda.empty_cache()
+
+    def _true_and_highest(self, probabilities: "torch.Tensor", labels: Int64[np.ndarray, " b"]) -> "torch.Tensor":
+        import torch
+
+        targets = torch.from_numpy(labels).to(self._device)
+        return torch.stack([probabilities.gather(1, targets[:, None])[:, 0], probabilities.amax(1)])
+
+
+def _digest(identity: dict[str, Any]) -> bytes:
+    return blake3(json.dumps(identity, sort_keys=True).encode()).digest()
+
+
+def _nothing_to_learn(n_classes: int) -> Training:
+    no_rows, no_epochs = np.empty(0, dtype=np.int64), np.empty((0, 0), dtype=np.float32)
+    return Training(
+        rows=no_rows,
+        **dict.fromkeys(_HISTORY, no_epochs),
+        test_rows=no_rows,
+        probabilities=np.empty((0, n_classes), dtype=np.float32),
+        identity={},
+        resumed_epochs=0,
+        images_at_once=0,
+        checkpoint=None,
+    )
+
+
+def _build(backbone: Backbone, n_classes: int, trainer: ReferenceTrainer) -> "torch.nn.Module":
+    """Return the network with its new head, having seen that it takes images of this size."""
+    import torch
+
+    network, size = backbone.build(n_classes, trainer.seed), trainer.image_size
+    try:
+        with torch.inference_mode():
+            _logits(network.eval(), torch.zeros(1, 3, size, size))
+    except (ValueError, RuntimeError) as error:
+        raise UserError(
+            f"The backbone {trainer.backbone!r} does not take images of {size} x {size} pixels: "
+            f"{str(error).splitlines()[0]}\nSet train_image_size to the model's own size, or choose resnet18."
+        ) from None
+    return network
+
+
+def _logits(network: "torch.nn.Module", images: "torch.Tensor") -> "torch.Tensor":
+    outputs = network(images)
+    return getattr(outputs, "logits", outputs)
+
+
+def _batches(order: np.ndarray, size: int) -> list[np.ndarray]:
+    """Cut `order` into batches of `size`, the last one smaller; one image alone joins the batch before it."""
+    starts = list(range(0, len(order), size))
+    if len(starts) > 1 and len(order) - starts[-1] < _LEAST:
+        starts.pop()
+    return np.split(order, starts[1:]) if starts else []
+
+
+def _precision(device: "torch.device") -> str:
+    if device.type == "cpu":
+        return "float32"
+    import torch
+
+    return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float16"
+
+
+@contextmanager
+def _one_device(purpose: str) -> "Iterator[torch.device]":
+    """Give the GPU, held against all others and freed afterwards, or the CPU where there is none."""
+    import torch
+
+    with use_device(purpose) as name:
+        try:
+            yield torch.device(name)
+        finally:
+            gc.collect()
+            if name == "cuda":
+                torch.cuda.empty_cache()
+
+
+@contextmanager
+def _reproducible(device: "torch.device") -> Iterator[None]:
+    """Ask PyTorch for the same bytes each time; leave its global state and its random numbers as they were."""
+    import torch
+
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    gpus = range(torch.cuda.device_count()) if device.type == "cuda" else ()
+    if gpus:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what PyTorch asks for
+    with torch.random.fork_rng(devices=gpus):
+        # Some layers have no deterministic form on CUDA; those still run.
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(before[0], warn_only=before[1])
