@@ -4,15 +4,27 @@ from collections.abc import Mapping
 from typing import Any
 
 from agml_assets.dataset.artifacts import ARTIFACTS as DATASET_ARTIFACTS
+from agml_assets.dataset.artifacts import IMAGE_INDEX
 from agml_assets.dataset.source_identity import source_digest
 from agml_assets.embeddings.artifacts import ARTIFACTS as EMBEDDINGS_ARTIFACTS
-from agml_assets.embeddings.artifacts import DUPLICATE_GROUPS
+from agml_assets.embeddings.artifacts import DUPLICATE_GROUPS, EMBEDDINGS
 from agml_assets.lineage import Artifact, Verdict, judge
 from agml_assets.quality.artifacts import ARTIFACTS, METRIC_ARTIFACTS
+from agml_assets.quality.calibrated_score import calibrated_score
+from agml_assets.quality.image_values import image_values
+from agml_assets.quality.intervals import Resamples
 from agml_assets.quality.invariants import check_group_invariants, check_invariants
 from agml_assets.quality.metrics import METRICS
 from agml_assets.quality.score import score
+from agml_assets.quality.score_intervals import score_intervals
 from agml_assets.training.artifacts import ARTIFACTS as TRAINING_ARTIFACTS
+from agml_assets.training.artifacts import (
+    DYNAMICS,
+    OUT_OF_FOLD,
+    OUT_OF_FOLD_GROUPED,
+    TEST_PREDICTIONS,
+    TEST_PREDICTIONS_GROUPED,
+)
 from agml_assets.workspace import DatasetWorkspace
 
 MEASURED = {a.key: a for a in (*DATASET_ARTIFACTS, *EMBEDDINGS_ARTIFACTS, *TRAINING_ARTIFACTS, *ARTIFACTS)}
@@ -81,11 +93,42 @@ def score_dataset(
     """Score a dataset from its current metrics.
 
     Returns:
-        The score with the `breaches` of invariants, and the digests of the metrics that were used.
+        The published score; under `calibrated` that of formula `calibrated-1`; `intervals` of both; the
+        `breaches` of invariants. And the digests of the artifacts that were used.
     """
     metrics, used = current_metrics(dataset, verdicts)
-    result = score(metrics, completed_phases(dataset, verdicts))
+    phases = completed_phases(dataset, verdicts)
+    result = {**score(metrics, phases), "calibrated": calibrated_score(metrics, honest=True)}
     breaches = check_invariants(metrics)
+    intervals: dict[str, Any] = {}
     if verdicts[DUPLICATE_GROUPS.key].state == "current":
-        breaches += check_group_invariants(dataset.read(DUPLICATE_GROUPS))
-    return {**result, "breaches": breaches}, used
+        groups = dataset.read(DUPLICATE_GROUPS)
+        breaches += check_group_invariants(groups)
+        values = image_values(metrics=metrics, **_behind_the_score(dataset, verdicts, used))
+        intervals = score_intervals(metrics, phases, values, Resamples.of(groups))
+    return {**result, "intervals": intervals, "breaches": breaches}, used
+
+
+_BEHIND_THE_SCORE = (
+    IMAGE_INDEX,
+    EMBEDDINGS,
+    DYNAMICS,
+    TEST_PREDICTIONS,
+    TEST_PREDICTIONS_GROUPED,
+    OUT_OF_FOLD,
+    OUT_OF_FOLD_GROUPED,
+)
+
+
+def _behind_the_score(
+    dataset: DatasetWorkspace, verdicts: Mapping[str, Verdict], used: dict[str, str]
+) -> dict[str, Any]:
+    """Read what the score's per-image values come from; None for what is not current or not asked for."""
+    asked = {artifact.key for artifact in asked_for(dataset)}
+    found: dict[str, Any] = {}
+    for artifact in _BEHIND_THE_SCORE:
+        current = verdicts[artifact.key].state == "current" and artifact.key in asked
+        found[artifact.name] = dataset.read(artifact) if current else None
+        if current:
+            used[artifact.key] = dataset.sidecar(artifact).digest
+    return found

@@ -23,12 +23,15 @@ def copies_check(grouped: pl.DataFrame, groups: Int64[np.ndarray, " n"]) -> dg.A
     parts = grouped.sort("row").with_columns(group=pl.Series(groups)).group_by("group")
     counts = parts.agg(pl.col("split").n_unique(), pl.col("fold").n_unique())
     torn = counts.filter((pl.col("split") > 1) | (pl.col("fold") > 1))["group"].sort()
-    facts = {
-        "straddling_groups_expected": 0,
-        "straddling_groups_seen": len(torn),
-        "groups": torn.head(20).to_list(),
-    }
-    return check(GROUPED_SPLITS, COPIES, passed=not len(torn), error=True, **facts)
+    return check(
+        GROUPED_SPLITS,
+        COPIES,
+        passed=torn.is_empty(),
+        error=True,
+        straddling_groups_expected=0,
+        straddling_groups_seen=len(torn),
+        groups=torn.head(20).to_list(),
+    )
 
 
 def enough_spec(datasets: dg.PartitionsDefinition) -> dg.AssetCheckSpec:
