@@ -102,14 +102,18 @@ def check_spec(
 
 
 def check(
-    artifact: Artifact, name: str, *, passed: bool, error: bool = False, **facts: Any
+    artifact: Artifact, name: str, *, passed: bool, error: bool = False, description: str = "", **facts: Any
 ) -> dg.AssetCheckResult:
-    """Return a check's result, ERROR or WARN, with what was expected and what was seen."""
+    """Return a check's result, ERROR or WARN, with what was expected and what was seen.
+
+    The description of a blocking check is what the user is told when it stops a run.
+    """
     return dg.AssetCheckResult(
         asset_key=asset_key(artifact),
         check_name=name,
         passed=passed,
         severity=dg.AssetCheckSeverity.ERROR if error else dg.AssetCheckSeverity.WARN,
+        description=description or None,
         metadata=facts,
     )
 
@@ -142,12 +146,12 @@ class Step:
         """Store the value and return the materialisation with its metadata and checks."""
         sidecar = self.making.write(value, info=info, **extra)
         artifact = self.making.artifact
-        if stopped_by := self._failed_blocking_check():
+        if stop := self._failed_blocking_check():
             # Outside Dagster too, nothing may count as current that a blocking check has refused.
             self.dataset.store.record_failure(
                 self.dataset.key,
                 artifact.file,
-                error=f"The check {stopped_by} failed.",
+                error=f"The check {stop.check_name} failed. {stop.description or ''}".strip(),
                 run_id=self.context.run.run_id,
             )
         return dg.MaterializeResult(
@@ -157,11 +161,11 @@ class Step:
             check_results=self.checks,
         )
 
-    def _failed_blocking_check(self) -> str | None:
+    def _failed_blocking_check(self) -> dg.AssetCheckResult | None:
         blocking = {spec.name for spec in self.context.assets_def.check_specs if spec.blocking}
         error = dg.AssetCheckSeverity.ERROR
-        refused = (c.check_name for c in self.checks if not c.passed and c.severity == error)
-        return next((name for name in refused if name in blocking), None)
+        refused = (c for c in self.checks if not c.passed and c.severity == error)
+        return next((c for c in refused if c.check_name in blocking), None)
 
 
 @contextmanager

@@ -12,8 +12,9 @@ from agml_assets.dataset.artifacts import PIXELS
 from agml_assets.errors import UserError
 from agml_assets.lineage import Artifact, Verdict
 from agml_assets.quality.artifacts import SCORE
-from agml_assets.quality.summary import asked_for, judge_dataset
+from agml_assets.quality.summary import MEASURED, asked_for, judge_dataset
 from agml_assets.registry.datasets import load_registry, resolve_dataset
+from agml_assets.report.artifacts import ARTIFACTS as REPORT_ARTIFACTS
 from agml_assets.report.artifacts import CONFIG_USED, RESULT
 from agml_assets.report.result import build_config_used
 from agml_assets.settings import load_settings, results_root
@@ -49,7 +50,7 @@ def open_dataset(
 def run_dataset(
     dataset: str,
     *,
-    phases: Sequence[int] | None = None,
+    phases: Sequence[int] | int | None = None,
     hf_config_name: str | None = None,
     label_col: str | None = None,
     image_col: str | None = None,
@@ -83,12 +84,12 @@ def run_dataset(
         results=results,
         config=config,
         registry=registry,
-        phases=tuple(phases) if phases else None,
+        phases=phases,
         hf_config_name=hf_config_name,
         label_col=label_col,
         image_col=image_col,
-        metadata_cols=None if metadata_cols is None else tuple(metadata_cols),
-        compound_label_cols=tuple(compound_label_cols) if compound_label_cols else None,
+        metadata_cols=metadata_cols,
+        compound_label_cols=compound_label_cols,
     )
     path = bench.store.path(bench.key, RESULT.file)
     todo = _to_make(bench, force)
@@ -117,7 +118,7 @@ def _to_make(bench: DatasetWorkspace, force: bool) -> list[Artifact]:
         stale.insert(0, PIXELS)
     if not stale and _report_is_current(bench, verdicts):
         return []
-    return [*stale, SCORE, RESULT, CONFIG_USED]
+    return [*stale, SCORE, *REPORT_ARTIFACTS]
 
 
 def _was_removed(bench: DatasetWorkspace, artifact: Artifact) -> bool:
@@ -143,17 +144,13 @@ def _last_config(bench: DatasetWorkspace) -> dict[str, Any]:
 
 
 def _execute(workspace: Workspace, bench: DatasetWorkspace, todo: Sequence[Artifact]) -> None:
-    import dagster as dg
-
     from agml_assets.definitions import build_defs
     from agml_assets.recording import asset_key
     from resources.workspace import workspace_in_memory
 
     definitions = build_defs(registry=workspace.registry, resources={"workspace": workspace_in_memory(workspace)})
     job = definitions.resolve_job_def("benchmark")
-    with (
-        dg.DagsterInstance.get() if os.environ.get("DAGSTER_HOME") else dg.DagsterInstance.ephemeral() as instance
-    ):
+    with _open_instance() as instance:
         done = job.execute_in_process(
             partition_key=bench.key,
             instance=instance,
@@ -165,6 +162,22 @@ def _execute(workspace: Workspace, bench: DatasetWorkspace, todo: Sequence[Artif
         raise UserError(_describe_failures(done, bench))
 
 
+def _open_instance() -> "dg.DagsterInstance":
+    """Return the instance of `$DAGSTER_HOME`, or one in memory."""
+    import dagster as dg
+
+    home = os.environ.get("DAGSTER_HOME")
+    if not home:
+        return dg.DagsterInstance.ephemeral()
+    try:
+        return dg.DagsterInstance.get()
+    except (dg.DagsterError, OSError) as error:
+        raise UserError(
+            f"$DAGSTER_HOME ({home}) cannot be used: {str(error).strip().splitlines()[0]} Let it name a folder "
+            "that exists, by its absolute path, or unset it."
+        ) from None
+
+
 def _root_cause(error: "SerializableErrorInfo | None") -> str:
     """Return the message of the error that those of Dagster wrap."""
     if error is None:
@@ -174,12 +187,22 @@ def _root_cause(error: "SerializableErrorInfo | None") -> str:
     return error.message.partition(f"{error.cls_name}: ")[2] if error.cls_name == "Failure" else error.message
 
 
+def _notes(bench: DatasetWorkspace, run_id: str) -> list[str]:
+    """Return what was noted beside the artifacts that a run failed to make."""
+    notes = (bench.store.failure(bench.key, artifact.file) for artifact in MEASURED.values())
+    return [note["error"] for note in notes if note and note["run_id"] == run_id]
+
+
 def _describe_failures(done: "dg.ExecuteInProcessResult", bench: DatasetWorkspace) -> str:
     reasons = []
     for event in done.all_events:
         if event.is_step_failure:
             data = event.step_failure_data
+            if data.error and data.error.cls_name == "DagsterExecutionInterruptedError":
+                raise KeyboardInterrupt
             told = data.user_failure_data.description if data.user_failure_data else None
+            if data.error and data.error.cls_name == "DagsterAssetCheckFailedError":
+                told = "\n".join(_notes(bench, done.run_id))
             if not told and data.error:
                 logger.error("%s", data.error.to_string())  # no user's mistake: show where it happened
             reasons.append(f"{event.step_key}: {told or _root_cause(data.error)}")

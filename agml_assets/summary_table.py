@@ -7,7 +7,7 @@ from upath import UPath
 
 from agml_assets.quality.summary import asked_for, judge_dataset
 from agml_assets.report.artifacts import RESULT
-from agml_assets.report.result import left_out
+from agml_assets.report.files import left_out
 from agml_assets.workspace import DatasetWorkspace
 
 

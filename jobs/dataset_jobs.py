@@ -12,10 +12,10 @@ from agml_assets.embeddings.artifacts import ARTIFACTS as EMBEDDINGS_ARTIFACTS
 from agml_assets.quality.artifacts import METRIC_ARTIFACTS, SCORE
 from agml_assets.quality.metrics import METRICS
 from agml_assets.recording import asset_key
-from agml_assets.report.artifacts import CONFIG_USED, RESULT
+from agml_assets.report.artifacts import ARTIFACTS as REPORT_ARTIFACTS
 from agml_assets.training.artifacts import ARTIFACTS as TRAINING_ARTIFACTS
 
-_REPORT = (SCORE, RESULT, CONFIG_USED)
+_REPORT = (SCORE, *REPORT_ARTIFACTS)
 
 
 def _metrics(phase: int) -> tuple[dg.AssetKey, ...]:

@@ -3,14 +3,14 @@
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import dagster as dg
 
 from agml_assets.errors import UserError
 from agml_assets.locks import exclusive
 from agml_assets.registry.datasets import load_registry
-from agml_assets.report.result import report_after_failure
+from agml_assets.report.files import report_after_failure
 from agml_assets.settings import load_settings, results_root
 from agml_assets.store import PLATFORM, ArtifactStore
 from agml_assets.workspace import DatasetWorkspace, Workspace
@@ -76,8 +76,13 @@ def hold_dataset(workspace: Workspace, context: dg.InitResourceContext) -> Itera
         return
     if not os.environ.get("DAGSTER_HOME"):
         logger.info("DAGSTER_HOME is not set: artifacts are kept, the history of runs is not.")
-    folder = workspace.store.local_folder(PLATFORM, "locks")
-    with exclusive(folder / f"{dataset.key}.lock", f"dataset {dataset.key!r}", f"run {run.run_id}"):
+    with ExitStack() as held:
+        try:
+            folder = workspace.store.local_folder(PLATFORM, "locks")
+            lock = folder / f"{dataset.key}.lock"
+            held.enter_context(exclusive(lock, f"dataset {dataset.key!r}", f"run {run.run_id}"))
+        except OSError as error:
+            raise dg.Failure(workspace.store.refusal(error).message, allow_retries=False) from None
         try:
             yield
         finally:

@@ -281,6 +281,40 @@ def test_a_failure_is_noted_until_the_artifact_is_made(store):
     assert store.failure("beans", "room/value.json") is None
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"inputs": None},
+        {"inputs": {"room/other": 1}},
+        {"settings": []},
+        {"info": None},
+        {"digest": 5},
+        {"removed": "no"},
+    ],
+)
+def test_a_sidecar_with_fields_of_another_type_counts_as_absent(tmp_path, wrong):
+    store = ArtifactStore(tmp_path)
+    store.write("beans", "room/value.json", {}, SIDECAR)
+    note = tmp_path / "beans/room/value.json.meta.json"
+    note.write_text(json.dumps({**json.loads(note.read_text()), **wrong}))
+    assert store.sidecar("beans", "room/value.json") is None
+
+
+def test_a_root_that_may_not_be_read_is_named_with_what_to_do(tmp_path):
+    store = ArtifactStore(tmp_path / "results")
+    store.write("beans", "room/value.json", {}, SIDECAR)
+    (tmp_path / "results").chmod(0)
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)  # nobody; permissions mean nothing to root
+    try:
+        with pytest.raises(UserError, match=rf"results root {store.root} .*Permission denied.*\$AGML_RESULTS"):
+            store.sidecar("beans", "room/value.json")
+    finally:
+        os.seteuid(user)
+        (tmp_path / "results").chmod(0o700)
+
+
 def test_sidecars_are_plain_json(tmp_path):
     store = ArtifactStore(tmp_path)
     store.write("beans", "room/value.json", {}, SIDECAR)

@@ -39,7 +39,8 @@ def write_registry(file: Path, folder: Path, settings: str = "") -> Path:
     extra = f", {settings}" if settings else ""
     file.write_text(
         f"datasets:\n  - name: tiny\n    path: {folder}\n"
-        f"    settings: {{embed_model: efficientnet_lite0{extra}}}\n"
+        "    settings: {embed_model: efficientnet_lite0, backbone: efficientnet_lite0, cartography_epochs: 1, "
+        f"train_image_size: 64{extra}}}\n"
     )
     return file
 

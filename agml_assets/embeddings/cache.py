@@ -6,6 +6,7 @@ dataset finds the images that it shares with another.
 """
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,12 +140,20 @@ class _Writer:
         if self._vectors is None:
             shape = (self._n, len(vector))
             self._vectors = np.lib.format.open_memmap(self._out, mode="w+", dtype=np.float32, shape=shape)
+            _reserve(self._out)
         self._vectors[rows] = vector
         self.done += len(rows)
 
     def close(self) -> None:
         if self._vectors is not None:
             self._vectors.flush()
+
+
+def _reserve(file: Path) -> None:
+    """Take the file's room on the disk now: writing to a mapped file on a full disk kills the process."""
+    if hasattr(os, "posix_fallocate"):
+        with file.open("r+b") as handle:
+            os.posix_fallocate(handle.fileno(), 0, file.stat().st_size)
 
 
 def _digest(*texts: str) -> str:

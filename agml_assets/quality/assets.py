@@ -10,7 +10,7 @@ from agml_assets.embeddings.artifacts import ARTIFACTS as EMBEDDINGS_ARTIFACTS
 from agml_assets.embeddings.artifacts import DUPLICATE_GROUPS, NEIGHBORS
 from agml_assets.embeddings.neighbors import from_arrays
 from agml_assets.quality.artifacts import METRIC_ARTIFACTS, SCORE
-from agml_assets.quality.checks import consistent_check, consistent_spec
+from agml_assets.quality.checks import concerns_checks, concerns_specs, consistent_check, consistent_spec
 from agml_assets.quality.metrics import METRICS, Metric
 from agml_assets.quality.summary import judge_dataset, score_dataset
 from agml_assets.recording import Step, dataset_asset, step, table
@@ -31,13 +31,20 @@ def _metric_asset(metric: Metric, datasets: dg.PartitionsDefinition) -> dg.Asset
     artifact = METRIC_ARTIFACTS[metric.name]
     summary = (metric.compute.__doc__ or metric.name).strip().splitlines()[0]
 
-    @dataset_asset(artifact, f"{summary} Phase {metric.phase}.", datasets, kind="json")
+    @dataset_asset(
+        artifact,
+        f"{summary} Phase {metric.phase}.",
+        datasets,
+        kind="json",
+        checks=concerns_specs(metric.name, artifact, datasets),
+    )
     def compute_metric(
         context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]
     ) -> dg.MaterializeResult:
         """Read the metric's inputs, call its function, store the JSON value."""
         with step(context, workspace, artifact) as work:
             value = metric.compute(**_arguments(metric, work))
+            work.checks += concerns_checks(metric.name, artifact, value)
             return work.done(value, _describe(metric, value))
 
     return compute_metric

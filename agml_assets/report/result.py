@@ -6,21 +6,17 @@ from datetime import UTC, date, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from agml_assets.dataset.artifacts import IMAGE_INDEX, PIXELS, SPLITS
+from agml_assets.dataset.artifacts import IMAGE_INDEX, SPLITS
 from agml_assets.embeddings.artifacts import EMBEDDINGS
 from agml_assets.lineage import Artifact, Verdict
-from agml_assets.quality.artifacts import SCORE
 from agml_assets.quality.summary import (
-    MEASURED,
     completed_phases,
     current_metrics,
-    judge_dataset,
     score_dataset,
 )
-from agml_assets.report.artifacts import CONFIG_USED, RESULT
 from agml_assets.settings import Settings
 from agml_assets.store import Sidecar
-from agml_assets.workspace import DatasetWorkspace, Making
+from agml_assets.workspace import DatasetWorkspace
 
 _PUBLISHED_SETTINGS = (
     "split_seed", "train_ratio", "val_ratio", "output_dir", "embed_model", "embed_batch_size",
@@ -76,50 +72,6 @@ def build_config_used(dataset: DatasetWorkspace, verdicts: Mapping[str, Verdict]
         "dataset": dataset.entry.model_dump(mode="json"),
         "artifacts": states,
     }
-
-
-def report_after_failure(dataset: DatasetWorkspace, run_id: str) -> bool:
-    """Write score, result and config again from what is current, if a step of the run failed; say whether.
-
-    For the end of a run, as Dagster skips these assets when a step before them has failed. Nothing is written
-    where no image was read yet.
-    """
-    failures = (dataset.store.failure(dataset.key, artifact.file) for artifact in MEASURED.values())
-    if not any(failure and failure["run_id"] == run_id for failure in failures):
-        return False
-    if dataset.store.sidecar(dataset.key, IMAGE_INDEX.file) is None:
-        return False
-    verdicts = judge_dataset(dataset)
-    scored, used = score_dataset(dataset, verdicts)
-    Making(dataset, SCORE, inputs=used).write(scored)
-    write_report(dataset, verdicts)
-    return True
-
-
-def write_report(
-    dataset: DatasetWorkspace, verdicts: Mapping[str, Verdict], clock: Callable[[], date] = today
-) -> dict[Artifact, Sidecar]:
-    """Write `config_used.json` and `result.json`."""
-    return {
-        CONFIG_USED: Making(dataset, CONFIG_USED).write(build_config_used(dataset, verdicts)),
-        RESULT: Making(dataset, RESULT).write(build_result(dataset, verdicts, clock)),
-    }
-
-
-def drop_pixels(dataset: DatasetWorkspace, verdicts: Mapping[str, Verdict]) -> bool:
-    """Remove the pixels if the settings do not keep them and nothing waits for them; say whether they went."""
-    if dataset.settings.keep_pixels:
-        return False
-    consumers = [key for key, artifact in MEASURED.items() if PIXELS.key in artifact.inputs]
-    if any(verdicts[key].state != "current" for key in consumers):
-        return False
-    dataset.store.remove(dataset.key, PIXELS.file)
-    return True
-
-
-def left_out(verdicts: Mapping[str, Verdict]) -> dict[str, str]:
-    """Return the artifacts that are not current, with the reason of each."""
-    return {key: verdict.reason for key, verdict in verdicts.items() if verdict.state != "current"}
 
 
 def _reproducibility(dataset: DatasetWorkspace, verdicts: Mapping[str, Verdict]) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """The sample holds the faults that its manifest names, and no others."""
 
-import json
 from collections import Counter
 from io import BytesIO
 from itertools import islice
@@ -11,7 +10,6 @@ from PIL import ExifTags, Image
 
 from agml_assets.dataset import sample
 from agml_assets.dataset.decode import DecodedImage, Unreadable, decode_image, decode_rgb, to_square_256
-from agml_assets.errors import UserError
 
 _MAX_PIXELS = 1_000_000
 
@@ -149,25 +147,6 @@ def test_sizes_and_formats_are_mixed(decoded):
     long_sides = [max(fact.width, fact.height) for fact in facts]
     assert 200 <= min(long_sides) < 220 and 480 < max(long_sides) <= 500
     assert {fact.width > fact.height for fact in facts} == {True, False}
-
-
-def test_written_files_are_those_of_the_stream_with_the_manifest_beside(tmp_path, images, monkeypatch):
-    monkeypatch.setattr(sample, "sample_images", lambda: iter(images))  # drawn already
-    folder = tmp_path / "new" / "sample"
-    sample.write_sample(folder)
-    written = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "manifest.json")
-    assert [path.relative_to(folder).as_posix() for path in written] == [image.file for image in images]
-    assert all(path.read_bytes() == image.data for path, image in zip(written, images, strict=True))
-    faults = json.loads((folder / "manifest.json").read_text())["faults"]
-    assert [images[fault["source_row"]].file for fault in faults] == [fault["file"] for fault in faults]
-    assert [fault["kind"] for fault in faults] == [fault.kind for fault in sample.manifest()]
-
-
-def test_a_folder_with_something_in_it_is_not_written_to(tmp_path):
-    (tmp_path / "mine.txt").write_text("keep")
-    with pytest.raises(UserError, match="not an empty folder"):
-        sample.write_sample(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
 @pytest.fixture(scope="module")

@@ -193,9 +193,21 @@ def test_a_local_copy_says_why_it_has_no_revision(tmp_path):
     assert json.loads(json.dumps(dict(resolved))) == resolved
 
 
+def without_rows(path: Path) -> Path:
+    return saved(DatasetDict({"train": table([0]), "test": table([])}), path / "d")
+
+
+def with_broken_state(path: Path) -> Path:
+    (saved(table([0]), path / "d") / "state.json").write_text("{}")
+    return path / "d"
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (lambda p: saved(table([]), p / "d"), "/d, or one of its splits, has no rows"),
+        (without_rows, "/d, or one of its splits, has no rows"),
+        (with_broken_state, "/d cannot be loaded: '_data_files'"),
         (lambda p: p / "nowhere", "nothing at .*nowhere"),
         (lambda p: (p / "d.csv").write_text("a") and p / "d.csv", "neither a folder nor a Parquet file"),
         (lambda p: (p / "d.parquet").write_text("junk") and p / "d.parquet", "d.parquet cannot be loaded"),
@@ -205,6 +217,14 @@ def test_a_local_copy_says_why_it_has_no_revision(tmp_path):
 def test_what_cannot_be_read_is_named_with_what_to_do(tmp_path, make, message):
     with pytest.raises(UserError, match=f"'leaves'.*{message}"):
         source(make(tmp_path))
+
+
+def test_a_cache_that_cannot_be_written_to_is_not_blamed_on_the_dataset(tmp_path, monkeypatch):
+    table([0, 1]).to_parquet(str(tmp_path / "d.parquet"))
+    (tmp_path / "home").touch()
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "home" / "datasets")
+    with pytest.raises(UserError, match=r"'leaves'.*cannot use its cache .*home/datasets.*\$HF_HOME"):
+        source(tmp_path / "d.parquet")
 
 
 def test_scripts_are_never_run(tmp_path):
@@ -438,6 +458,20 @@ def test_a_missing_component_makes_the_image_unlabelled(tmp_path):
     assert labels(path, compound_label_cols=("crop", "label")) == [None, None, 0]
 
 
+@pytest.mark.parametrize(
+    ("feature", "given"),
+    [
+        (Value("int64"), [-1, 2, None]),
+        (Value("float64"), [float("nan"), 2.0, -1.0]),
+        (Value("string"), ["", "2", None]),
+    ],
+)
+def test_what_is_no_label_alone_is_none_as_a_component(tmp_path, feature, given):
+    path = saved(table([0, 1, 0], crop=(feature, given)), tmp_path / "d")
+    assert source(path, compound_label_cols=("crop", "label")).info().class_names == ("2, rust",)
+    assert labels(path, compound_label_cols=("crop", "label")) == [None, 0, None]
+
+
 def test_combinations_that_would_share_a_name_are_refused():
     with pytest.raises(UserError, match=r"\('a', 'b, c'\) and \('a, b', 'c'\).*'a, b, c'"):
         compound_labels([["a, b", "a"], ["c", "b, c"]], "Dataset 'd'")
@@ -494,6 +528,48 @@ def test_an_image_behind_a_url_that_cannot_be_reached_is_missing_and_said_so(tmp
     (example,) = examples(parquet([{"bytes": None, "path": url}], tmp_path / "d.parquet"))
     assert (example.image, example.file) == (None, "leaf.png")
     assert "gone.zip cannot be read" in caplog.text
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    """A folder with an image, and an archive of it, beside the dataset's own folder `d`."""
+    imagefolder(tmp_path / "secret", "1.png")
+    with zipfile.ZipFile(tmp_path / "secret" / "all.zip", "w") as archive:
+        archive.writestr("1.png", png(3))
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "link.png").symlink_to(tmp_path / "secret" / "1.png")
+    (tmp_path / "d" / "loop.png").symlink_to("loop.png")
+    return tmp_path / "secret"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "{}/1.png",
+        "../secret/1.png",
+        "file://{}/1.png",
+        "zip://1.png::{}/all.zip",
+        "zip://1.png::file://{}/all.zip",
+        "zip://1.png::../secret/all.zip",
+        "link.png",
+        "loop.png",
+        "no\0file.png",
+    ],
+)
+def test_a_row_never_opens_a_file_outside_of_its_dataset(elsewhere, path, caplog, monkeypatch):
+    folder = elsewhere.parent / "d"
+    monkeypatch.chdir(folder)
+    images = [{"bytes": None, "path": path.format(elsewhere)}] * 3
+    found = examples(parquet(images, folder / "d.parquet"))
+    assert [e.image for e in found] == [None] * 3
+    assert caplog.text.count("images outside of its folder are never opened") == 1
+
+
+def test_files_in_the_cache_of_the_library_belong_to_a_dataset(tmp_path, offline):
+    (file := offline / "downloads" / "1.png").parent.mkdir()
+    file.write_bytes(png(1))
+    (example,) = examples(parquet([{"bytes": None, "path": str(file)}], tmp_path / "d.parquet"))
+    assert example.image == file
 
 
 # --- Identity and size ----------------------------------------------------------------------------

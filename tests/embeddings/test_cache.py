@@ -1,5 +1,7 @@
 """Vectors are found by content, and a killed run goes on at its next shard."""
 
+import errno
+import os
 from pathlib import Path
 
 import numpy as np
@@ -126,3 +128,12 @@ def test_progress_counts_every_image_cached_or_not(store, tmp_path):
             progress=lambda *done: told.append(done),
         )
         assert told == counts
+
+
+def test_a_full_disk_is_an_error_not_the_end_of_the_process(store, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="No space left"):
+        run(store, tmp_path / "a.npy")

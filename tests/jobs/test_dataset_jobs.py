@@ -9,7 +9,7 @@ import pytest
 
 from agml_assets.dataset.artifacts import IMAGE_INDEX, PIXEL_HASHES, PIXELS, SPLITS
 from agml_assets.definitions import build_defs
-from agml_assets.embeddings.artifacts import EMBEDDINGS, LABELS, NEIGHBORS
+from agml_assets.embeddings.artifacts import EMBEDDINGS, LABELS, NEIGHBORS, UMAP_PROJECTION
 from agml_assets.errors import UserError
 from agml_assets.quality import assets as quality_assets
 from agml_assets.quality.artifacts import METRIC_ARTIFACTS, SCORE
@@ -257,6 +257,16 @@ def test_a_setting_changes_the_data_version_of_what_it_changes_and_of_nothing_el
 def images_of(root):
     text = (root / "datasets.yaml").read_text()
     return text.split("path: ")[1].splitlines()[0]
+
+
+def test_umap_says_how_much_there_is_to_do_and_when_it_is_done(copy_of_finished, caplog):
+    with caplog.at_level("INFO", "agml_assets"):
+        assert run_in_process(copy_of_finished, UMAP_PROJECTION).success
+    lines = [r.getMessage() for r in caplog.records if r.name.startswith("agml_assets")]
+    first, last = (next(i for i, line in enumerate(lines) if line.startswith(w)) for w in ("laying", "laid"))
+    assert first < last
+    assert "24 images in 2 dimensions" in lines[first] and "half a minute" in lines[first]
+    assert "24 images in 2 dimensions" in lines[last]
 
 
 def test_embedding_quality_says_what_it_needs_and_where(tmp_path):

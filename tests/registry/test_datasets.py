@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import logging
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -499,6 +500,16 @@ def test_a_saved_dataset_of_the_hub_library_is_recognised(registry):
         assert resolve_dataset(name, registry).source == "hf"
 
 
+def test_a_folder_of_parquet_files_is_one_of_the_hub_library_and_one_with_class_folders_is_not(registry):
+    for file in ("flat/x.parquet", "hub/data/train.parquet", "mixed/index.parquet", "mixed/data/x.parquet"):
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        Path(file).touch()
+    Path("mixed/rust").mkdir()
+    Path("flat/.cache").mkdir()
+    sources = {name: resolve_dataset(name, registry).source for name in ("flat", "hub", "mixed")}
+    assert sources == {"flat": "hf", "hub": "hf", "mixed": "folder"}
+
+
 def test_a_registered_key_comes_before_a_folder_of_that_name(registry):
     Path("small").mkdir()
     assert resolve_dataset("small", registry).name == "o/small"
@@ -537,6 +548,47 @@ def test_a_retired_dataset_is_not_run_by_its_name(registry):
 def test_a_bad_override_is_refused_with_dataset_and_key(registry):
     message = refusal(resolve_dataset, "small", registry, phases=(1, 7))
     assert "'small'" in message and "`phases`" in message
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("label_col", "label"),
+        ("image_col", "photo"),
+        ("metadata_cols", ("field",)),
+        ("compound_label_cols", ("crop", "label")),
+    ],
+)
+def test_columns_of_a_folder_or_the_sample_are_refused(registry, field, value):
+    Path("leaves").mkdir()
+    for text, known in (("leaves", registry), ("sample", load_registry())):
+        message = refusal(resolve_dataset, text, known, **{field: value})
+        assert repr(text) in message and f"`{field}`" in message and "no columns" in message
+    assert resolve_dataset("leaves", registry, metadata_cols=(), compound_label_cols=()).source == "folder"
+
+
+def test_columns_of_a_registered_folder_are_refused_and_those_of_the_defaults_are_not():
+    defaults = "defaults: {label_col: kind, image_col: image}\n"
+    entry = "datasets: [{name: leaves, path: photos%s}]\n"
+    assert load(defaults + entry % "").get("leaves").source == "folder"
+    assert load(defaults + entry % ", label_col: kind, metadata_cols: []").get("leaves").source == "folder"
+    message = refusal(load, defaults + entry % ", label_col: species, compound_label_cols: [a, b]")
+    assert "'leaves'" in message and "`label_col`, `compound_label_cols`" in message and "no columns" in message
+    load(defaults + "datasets: [{name: leaves, source: hf, path: photos, label_col: species}]\n")
+
+
+def test_the_root_of_the_file_system_is_no_dataset(registry):
+    assert "'/' is the root of the file system" in refusal(resolve_dataset, "/", registry)
+
+
+def test_a_folder_whose_path_is_no_utf8_is_refused_in_words(registry, tmp_path):
+    odd = tmp_path / os.fsdecode(b"caf\xe9")
+    (odd / "leaves").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(odd)
+    for folder in (odd, odd / "leaves", tmp_path / "link"):
+        message = refusal(resolve_dataset, str(folder), registry)
+        assert "no UTF-8 text" in message and "Rename" in message
+        message.encode()
 
 
 # Digests
