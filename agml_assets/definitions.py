@@ -12,8 +12,10 @@ from agml_assets.quality import assets as quality_assets
 from agml_assets.registry.datasets import DatasetRegistry, load_registry
 from agml_assets.report import assets as report_assets
 from agml_assets.settings import load_settings
+from agml_assets.site import assets as site_assets
 from agml_assets.training import assets as training_assets
 from jobs.dataset_jobs import build_jobs
+from jobs.site_jobs import site_files_job
 from resources.embedder import EmbedderResource
 from resources.workspace import WorkspaceResource
 
@@ -32,8 +34,8 @@ def build_defs(
     datasets = dataset_partitions(registry or load_registry())
     rooms = (dataset_assets, embeddings_assets, training_assets, quality_assets, report_assets)
     return dg.Definitions(
-        assets=[asset for room in rooms for asset in room.build_assets(datasets)],
-        jobs=build_jobs(),
+        assets=[*(asset for room in rooms for asset in room.build_assets(datasets)), *site_assets.build_assets()],
+        jobs=[*build_jobs(), site_files_job()],
         resources={
             "workspace": WorkspaceResource(),
             "embedders": EmbedderResource(),

@@ -29,7 +29,7 @@ TEST_SETS = 1000
 SIZES, CLASSES = (100, 300, 1000, 5000), (2, 15, 60)
 BALANCED, ZIPF = "balanced", "Zipf"
 ONE, CLUSTERED = "groups of one", "clustered"
-LEVELS = 0.6, 0.85
+LEVELS = 0.7, 0.95
 """Mean recall of the classifiers."""
 
 MEAN_GROUP = 5
@@ -63,7 +63,8 @@ class Classifier:
 def make_classifier(n_classes: int, balance: str, level: float) -> Classifier:
     """Return a classifier whose recalls lie around `level` and whose errors go to a few other classes."""
     prior = 1 / np.arange(1, n_classes + 1) if balance == ZIPF else np.ones(n_classes)
-    recall = np.random.default_rng(5).permutation(np.linspace(level - 0.14, level + 0.14, n_classes))
+    spread = min(0.14, 0.8 * (1 - level))
+    recall = np.random.default_rng(5).permutation(np.linspace(level - spread, level + spread, n_classes))
     confusion = np.diag(recall)
     for step, share in ((1, 0.6), (2, 0.3), (5, 0.1)) if n_classes > 2 else ((1, 1.0),):
         confusion[np.arange(n_classes), (np.arange(n_classes) + step) % n_classes] += (1 - recall) * share

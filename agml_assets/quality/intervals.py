@@ -99,6 +99,7 @@ def bootstrap_interval(
     values: Float[np.ndarray, "m c"],
     figure: Callable[[Float[np.ndarray, "b c"]], Float[np.ndarray, " b"]],
     given: str = "",
+    bounds: tuple[float, float] = (-np.inf, np.inf),
 ) -> dict[str, Any]:
     """Return the bootstrap interval of a figure that is a function of column sums over images.
 
@@ -108,6 +109,7 @@ def bootstrap_interval(
         values: Their values; `figure` sees the sums of the columns, one row per resample.
         figure: Returns the figure in every resample; NaN where it is not defined there.
         given: What is held fixed, such as `the trained model`; part of the wording.
+        bounds: Least and largest value that the figure can have.
     """
     groups = resamples.count_groups(rows)
     if groups < MIN_GROUPS:
@@ -117,7 +119,7 @@ def bootstrap_interval(
     replicates = replicates[np.isfinite(replicates)]
     if not np.isfinite(point) or not len(replicates):
         return no_interval("The figure is defined in no resample.")
-    low, high = bootstrap_limits(replicates, point, resamples.group_sizes(rows))
+    low, high = np.clip(bootstrap_limits(replicates, point, resamples.group_sizes(rows)), *bounds)
     return _interval(
         "sample", low, high, groups, f"bootstrap over {groups} groups of copies, {RESAMPLES} resamples", given
     )
@@ -133,7 +135,7 @@ def bootstrap_limits(
     sample. Wider, at the level that makes them t intervals for a mean (expanded percentiles; Hesterberg 2015,
     doi:10.1080/00031305.2015.1089789), with n^2 / sum(m^2) groups of equal weight and Satterthwaite's degrees of
     freedom, (sum m^2)^2 / sum(m^4) - 1, for groups of m images. Shifted by twice the mean of the replicates
-    minus the point. Limits stay among the replicates, so within what the figure can be.
+    minus the point, but never past the point itself.
 
     Args:
         replicates: The figure in each resample; one column for each figure.
@@ -147,8 +149,8 @@ def bootstrap_limits(
     freedom = max(1.0, squares.sum() ** 2 / (squares**2).sum() - 1)
     tail = ndtr(-np.sqrt(alike / max(alike - 1, 1e-9)) * stdtrit(freedom, (1 + LEVEL) / 2))
     bias = replicates.mean(axis=0) - point
-    least, low, high, most = np.quantile(replicates, [0, tail, 1 - tail, 1], axis=0)
-    return np.clip(low - 2 * bias, least, most), np.clip(high - 2 * bias, least, most)
+    low, high = np.quantile(replicates, [tail, 1 - tail], axis=0)
+    return np.minimum(low - 2 * bias, point), np.maximum(high - 2 * bias, point)
 
 
 def proportion_interval(
@@ -262,7 +264,7 @@ def macro_f1_interval(
         predicted: The classes predicted for them.
         given: What is held fixed; part of the wording.
     """
-    interval = bootstrap_interval(resamples, rows, class_counts(true, predicted), macro_f1, given)
+    interval = bootstrap_interval(resamples, rows, class_counts(true, predicted), macro_f1, given, bounds=(0, 1))
     least = min((resamples.count_groups(rows[true == label]) for label in np.unique(true)), default=0)
     if interval["kind"] != "none" and least < MIN_CLASS_GROUPS:
         interval["warning"] = (

@@ -196,10 +196,9 @@ def _scripts() -> tuple[str, ...]:
 def _facts(card: CardData) -> str:
     facts = card.result.get("reproducibility") or {}
     total, source = card.total(), facts.get("source_images")
-    said = [
-        plural(total, "image")
-        + (f" in {plural(facts['num_classes'], 'class', 'classes')}" if facts.get("num_classes") else "")
-    ]
+    classes = facts.get("num_classes")
+    said = [plural(total, "image") if total else "number of images not known"]
+    said[0] += f" in {plural(classes, 'class', 'classes')}" if classes else ""
     if source and source != total:
         said.append(f"{count(source - total)} more in the source are unreadable or without label")
     if facts.get("revision"):
@@ -219,7 +218,7 @@ def _verdict(card: CardData, fixes: list[Fix]) -> Section:
         return {
             "tone": "none",
             "word": "Not measured.",
-            "said": "No metric of this dataset is there yet.",
+            "said": "There is no metric of it yet.",
             "trust": "",
         }
     if severe:
@@ -496,7 +495,7 @@ def _copies(card: CardData) -> Fix | None:
 def _clean_list(card: CardData) -> str:
     if card.issues is None or card.issues["keep"].null_count():
         return ""
-    kept = card.issues["keep"].sum()
+    kept = card.issues.filter("keep").height
     return (
         f" The column keep of report/issues.parquet keeps {plural(kept, 'image')}: no exact copy, no copy across "
         "splits, no copies with different labels."

@@ -159,7 +159,7 @@ def figure(value: Any, interval: Any = None, decimals: int = 2) -> str:
     if limits is None:
         return f"{value:.{decimals}f}"
     width = limits[1] - limits[0]
-    digits = min(4, max(decimals, 1 - floor(log10(width)))) if width > 0 else decimals
+    digits = min(4, max(decimals, -floor(log10(width)))) if width > 0 else decimals
     return f"{value:.{digits}f} [{limits[0]:.{digits}f}, {limits[1]:.{digits}f}]"
 
 
@@ -388,7 +388,6 @@ def embedding_map(data: CardData) -> Section:
             "groups": [short(name, 30) for name in groups],
             "colour": "label",
             "axes": False,
-            "hover": [["row", "@index"], ["class", "@label"], ["split", "@group"]],
         },
     }
     section["table"] = _map_table(data, labels, separability, diversity)
@@ -482,9 +481,9 @@ def duplicates(data: CardData) -> Section:
     section["lead"] = _duplicates_lead(data, exact, near)
     section["table"] = _duplicates_table(exact, near)
     if data.issues is None:
-        listed = (near.get("label_conflicts") or (exact.get("blake3") or {}).get("label_conflicts") or {}).get(
-            "examples"
-        )
+        strict = exact.get("blake3") or {}
+        conflicts = near.get("label_conflicts") or strict.get("label_conflicts") or {}
+        listed = conflicts.get("examples") or []
         section["conflicts"] = [_conflict(example) for example in listed[: ROWS_LISTED // 10]]
         section["note"] = "Pictures need report/issues, the table of issues by image, which is not there."
         return section
@@ -914,7 +913,6 @@ def _cartography_chart(data: CardData) -> Section:
                 "groups": list(_CORRECT),
                 "colour": "group",
                 "axes": True,
-                "hover": [["row", "@index"], ["class", "@label"], ["", "@group"]],
             },
         },
     }
@@ -1135,7 +1133,8 @@ def _health_lead(value: Value, issues: Value, total: float) -> str:
         return "No image is dark, bright, blurred, empty, odd in size or shape, or unlike all others."
     flagged = value.get("n_flagged", 0)
     found = ", ".join(f"{count(n)} {HEALTH_KINDS.get(kind, words(kind))}" for kind, n in counts.items())
-    return f"{plural(flagged, 'image')} ({share(flagged, total)}) {'stand' if flagged != 1 else 'stands'} out: {found}."
+    stand = "stand" if flagged != 1 else "stands"
+    return f"{plural(flagged, 'image')} ({share(flagged, total)}) {stand} out: {found}."
 
 
 def _correlations(value: Value) -> Section | None:

@@ -66,8 +66,8 @@ def build_issues(dataset: DatasetWorkspace, verdicts: Mapping[str, Verdict]) -> 
 
         `is_label_issue`, `label_score`, `suggested_label` (null where it is the given one or nothing can be
         told): from probabilities of models that saw no copy of the image; see `label_issues`.
-        `is_exact_duplicate_issue`, `is_near_duplicate_issue`: the image has a copy; exact copies are near ones too.
-        `near_duplicate_score`: 1 - cosine to the nearest other image, clipped to [0, 1]; 1 where there is no other.
+        `is_exact_duplicate_issue`, `is_near_duplicate_issue`: the image has a copy; an exact one counts as near.
+        `near_duplicate_score`: 1 - cosine to the nearest other image, clipped to [0, 1]; 1 without another.
         `is_<kind>_issue`, `<kind>_score`: see `health_issues`.
 
         `keep`, with `drop_reason` where false: the clean list, for `split`. Dropped are, in this order, each
@@ -86,26 +86,24 @@ def build_issues(dataset: DatasetWorkspace, verdicts: Mapping[str, Verdict]) -> 
     index = dataset.read(IMAGE_INDEX)
     images = usable_images(index)
     frame = images.select("row", "source_row", "file", given_label=pl.col("class_name").cast(pl.String))
-    parts = [frame]
-    if current(SPLITS):
-        parts.append(dataset.read(SPLITS).select("row", split=pl.col(dataset.settings.split_recipe)))
-    if current(GROUPED_SPLITS):
-        parts.append(dataset.read(GROUPED_SPLITS).select("row", grouped_split="split"))
-    if current(PIXEL_HASHES):
-        parts.append(dataset.read(PIXEL_HASHES).select("row", exact_group="blake3_group"))
-    if current(DUPLICATE_GROUPS):
-        parts.append(dataset.read(DUPLICATE_GROUPS).select("row", near_group="near", joined_group="joined"))
+    taken = (
+        (SPLITS, {"split": dataset.settings.split_recipe}),
+        (GROUPED_SPLITS, {"grouped_split": "split"}),
+        (PIXEL_HASHES, {"exact_group": "blake3_group"}),
+        (DUPLICATE_GROUPS, {"near_group": "near", "joined_group": "joined"}),
+    )
+    parts = [dataset.read(one).select("row", **columns) for one, columns in taken if current(one)]
     if current(NEIGHBORS):
         neighbors = from_arrays(dataset.read(NEIGHBORS))
         nearest = neighbors.cosines[:, 0] if neighbors.cosines.shape[1] else np.zeros(images.height)
         scores = np.clip(1 - nearest.astype(np.float64), 0, 1)
-        parts.append(frame.select("row", near_duplicate_score=pl.Series(scores)))
-        if current(IMAGE_STATISTICS):
-            parts.append(health_issues(index, dataset.read(IMAGE_STATISTICS), neighbors))
+        parts.append(images.select("row", near_duplicate_score=pl.Series(scores)))
+    if current(NEIGHBORS, IMAGE_STATISTICS):
+        parts.append(health_issues(index, dataset.read(IMAGE_STATISTICS), neighbors))
     if current(LABELS, OUT_OF_FOLD_GROUPED) and images["label"].n_unique() >= 2:
         issues = label_issues(np.asarray(dataset.read(LABELS)), np.asarray(dataset.read(OUT_OF_FOLD_GROUPED)))
         parts.append(_with_names(issues, images["label"], declared_classes(index)))
-    for part in parts[1:]:
+    for part in parts:
         frame = frame.join(part, on="row", how="left", validate="1:1", maintain_order="left")
     frame = frame.with_columns(pl.lit(None, kind).alias(n) for n, kind in SCHEMA.items() if n not in frame.columns)
     frame = frame.with_columns(

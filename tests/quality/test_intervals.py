@@ -33,7 +33,7 @@ def share(n, successes):
     return np.arange(n), (np.arange(n) < successes).astype(float)
 
 
-# Newcombe 1998 (Statistics in Medicine 17:857), table I, method 3: the score interval without continuity correction.
+# Newcombe 1998 (Statistics in Medicine 17:857), table I, method 3: the score interval, not corrected.
 @pytest.mark.parametrize(
     ("successes", "n", "low", "high"),
     [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
@@ -107,11 +107,22 @@ def test_the_bootstrap_of_the_mean_of_few_images_is_the_t_interval():
     assert (result["low"], result["high"]) == pytest.approx(expected, abs=0.08 * width)
 
 
-def test_a_biased_figure_is_shifted_back_and_stays_among_its_values():
+def test_a_biased_figure_is_shifted_back():
     replicates = np.random.default_rng(4).normal(0.80, 0.01, 4000)
     low, high = bootstrap_limits(replicates, 0.82, np.ones(1000, int))
     assert (low + high) / 2 == pytest.approx(0.84, abs=0.002)
-    assert high <= replicates.max()
+    assert high - low == pytest.approx(2 * 1.96 * 0.01, rel=0.05)
+    low, high = bootstrap_limits(replicates - 0.05, 0.82, np.ones(1000, int))
+    assert low == 0.82
+    assert high == pytest.approx(0.82 + 0.07 + 1.96 * 0.01, abs=0.002)
+
+
+def test_the_interval_of_macro_f1_never_leaves_zero_to_one():
+    rows = np.arange(60)
+    true = rows % 20
+    predicted = np.where(rows == 0, 1, true)
+    result = macro_f1_interval(Resamples(rows), rows, true, predicted)
+    assert 0 <= result["low"] < result["high"] <= 1
 
 
 def test_every_image_twice_widens_an_interval_by_the_root_of_two():

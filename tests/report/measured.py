@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from agml_assets.dataset.artifacts import IMAGE_INDEX, PIXEL_HASHES, PIXELS, SPLITS
+from agml_assets.dataset.artifacts import IMAGE_INDEX, IMAGE_STATISTICS, PIXEL_HASHES, PIXELS, SPLITS
+from agml_assets.dataset.image_statistics import image_statistics
 from agml_assets.dataset.source_identity import source_digest
 from agml_assets.dataset.splits import make_splits
 from agml_assets.embeddings.artifacts import (
@@ -25,9 +26,22 @@ from agml_assets.quality.summary import MEASURED
 from agml_assets.registry.datasets import DatasetEntry
 from agml_assets.settings import Settings
 from agml_assets.store import ArtifactStore
+from agml_assets.training.artifacts import (
+    DYNAMICS,
+    GROUPED_SPLITS,
+    NOISE_CALIBRATION,
+    OUT_OF_FOLD,
+    OUT_OF_FOLD_GROUPED,
+    TEST_PREDICTIONS,
+    TEST_PREDICTIONS_GROUPED,
+)
+from agml_assets.training.grouped_splits import grouped_splits
+from agml_assets.training.noise_calibration import noise_calibration
+from agml_assets.training.out_of_fold import out_of_fold, stratified_folds
 from agml_assets.workspace import DatasetWorkspace, making
 
 N, CLASSES = 40, ("blight", "healthy", "rust")
+LABELS_OF_ROWS = np.arange(N) % len(CLASSES)
 
 
 def open_dataset(root: Path, settings: Settings | None = None, **entry) -> DatasetWorkspace:
@@ -50,10 +64,11 @@ def _make(artifact: Artifact, given: dict, settings: Settings):
     made = {
         IMAGE_INDEX.key: _image_index,
         PIXEL_HASHES.key: _pixel_hashes,
-        PIXELS.key: lambda: np.zeros((N, 2, 2, 3), np.uint8),
+        PIXELS.key: _pixels,
+        IMAGE_STATISTICS.key: lambda: image_statistics(given[PIXELS.key]),
         SPLITS.key: lambda: _splits(given, settings),
         EMBEDDINGS.key: _embeddings,
-        LABELS.key: lambda: np.arange(N) % len(CLASSES),
+        LABELS.key: lambda: LABELS_OF_ROWS,
         NEIGHBORS.key: lambda: to_arrays(
             find_neighbors(given[EMBEDDINGS.key], threshold=settings.near_dup_threshold, max_pairs=100)
         ),
@@ -62,6 +77,21 @@ def _make(artifact: Artifact, given: dict, settings: Settings):
         ),
         UMAP_PROJECTION.key: list,
         UMAP_3D.key: list,
+        GROUPED_SPLITS.key: lambda: grouped_splits(
+            LABELS_OF_ROWS, given[DUPLICATE_GROUPS.key]["joined"].to_numpy(), len(CLASSES), settings
+        ),
+        DYNAMICS.key: lambda: _dynamics(_rows(given[SPLITS.key], settings.split_recipe, "train")),
+        TEST_PREDICTIONS.key: lambda: _predictions(_rows(given[SPLITS.key], settings.split_recipe, "test")),
+        TEST_PREDICTIONS_GROUPED.key: lambda: _predictions(_rows(given[GROUPED_SPLITS.key], "split", "test")),
+        OUT_OF_FOLD.key: lambda: _out_of_fold(given, stratified_folds(LABELS_OF_ROWS, settings.cv_folds)),
+        OUT_OF_FOLD_GROUPED.key: lambda: _out_of_fold(given, given[GROUPED_SPLITS.key]["fold"].to_numpy()),
+        NOISE_CALIBRATION.key: lambda: noise_calibration(
+            given[EMBEDDINGS.key],
+            LABELS_OF_ROWS,
+            given[DUPLICATE_GROUPS.key]["joined"].to_numpy(),
+            given[GROUPED_SPLITS.key]["fold"].to_numpy(),
+            len(CLASSES),
+        ),
     }
     return made[artifact.key]() if artifact.key in made else _metric(artifact, given, settings)
 
@@ -120,3 +150,27 @@ def _embeddings() -> np.ndarray:
     vectors = rng.normal(size=(N, 16)) + 2 * np.eye(16)[np.arange(N) % len(CLASSES)]
     vectors[-1] = vectors[0]
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+def _pixels() -> np.ndarray:
+    noise = np.random.default_rng(1).integers(0, 256, size=(N, 8, 8, 3), dtype=np.uint8)
+    return noise.repeat(32, axis=1).repeat(32, axis=2)
+
+
+def _rows(splits: pl.DataFrame, column: str, part: str) -> np.ndarray:
+    return splits.filter(pl.col(column) == part)["row"].to_numpy()
+
+
+def _dynamics(rows: np.ndarray, epochs: int = 3) -> dict[str, np.ndarray]:
+    true = np.random.default_rng(2).uniform(0.3, 0.9, size=(len(rows), epochs)).astype(np.float32)
+    highest = np.maximum(true, 1 - true)
+    return {"rows": rows, "true_train": true, "max_train": highest, "true_eval": true, "max_eval": highest}
+
+
+def _predictions(rows: np.ndarray) -> dict[str, np.ndarray]:
+    scores = np.random.default_rng(3).uniform(size=(len(rows), len(CLASSES))) + np.eye(3)[LABELS_OF_ROWS[rows]]
+    return {"rows": rows, "probabilities": (scores / scores.sum(axis=1, keepdims=True)).astype(np.float32)}
+
+
+def _out_of_fold(given: dict, folds: np.ndarray) -> np.ndarray:
+    return out_of_fold(given[EMBEDDINGS.key], LABELS_OF_ROWS, folds, len(CLASSES))

@@ -14,14 +14,10 @@ from agml_assets.quality.artifacts import METRIC_ARTIFACTS, SCORE
 from agml_assets.quality.metrics import METRICS
 from agml_assets.quality.score import score
 from agml_assets.quality.summary import MEASURED, judge_dataset
-from agml_assets.report.result import (
-    build_config_used,
-    build_result,
-    drop_pixels,
-    left_out,
-    report_after_failure,
-    write_report,
-)
+from agml_assets.report.artifacts import ARTIFACTS, CONFIG_USED, RESULT
+from agml_assets.report.files import drop_pixels, left_out, report_after_failure
+from agml_assets.report.files import write_report as write_files
+from agml_assets.report.result import build_config_used, build_result
 from agml_assets.settings import Settings
 from agml_assets.workspace import making
 from tests.report.measured import CLASSES, N, measure, open_dataset
@@ -38,6 +34,10 @@ def dataset(tmp_path):
 
 def with_settings(dataset, **settings):
     return replace(dataset, settings=dataset.settings.override(settings, "a test"))
+
+
+def write_report(dataset, wanted=ARTIFACTS):
+    return {artifact: sidecar for artifact, _, sidecar in write_files(dataset, judge_dataset(dataset), wanted)}
 
 
 def fail(dataset, artifact, error):
@@ -75,7 +75,7 @@ def test_reproducibility_states_what_was_read_and_with_what(dataset):
 
 
 def test_both_files_are_strict_json_with_their_sidecars(dataset):
-    write_report(dataset, judge_dataset(dataset), lambda: date(2026, 8, 13))
+    write_report(dataset, (CONFIG_USED, RESULT))
     for file in ("result.json", "config_used.json"):
         path = dataset.store.path("beans", file)
         json.loads(path.read_text(), parse_constant=lambda text: pytest.fail(text))
@@ -83,8 +83,8 @@ def test_both_files_are_strict_json_with_their_sidecars(dataset):
 
 
 def test_the_same_store_gives_the_same_report_on_the_same_day(dataset):
-    first = write_report(dataset, judge_dataset(dataset), lambda: date(2026, 8, 13))
-    second = write_report(dataset, judge_dataset(dataset), lambda: date(2026, 8, 13))
+    first = write_report(dataset, (CONFIG_USED, RESULT))
+    second = write_report(dataset, (CONFIG_USED, RESULT))
     assert {a.key: s.digest for a, s in first.items()} == {a.key: s.digest for a, s in second.items()}
 
 
@@ -186,14 +186,14 @@ def test_a_breach_is_named_in_the_report_that_is_written_all_the_same(dataset):
             work.read(MEASURED[key])
         work.write(broken)
     measure(dataset, METRIC_ARTIFACTS["near_duplicate"])
-    write_report(dataset, judge_dataset(dataset))
+    write_report(dataset)
     result = json.loads(dataset.store.path("beans", "result.json").read_text())
     assert any("exact groups lie in several near groups" in breach for breach in result["breaches"])
     assert len(result["breaches"]) > 1
 
 
 def test_the_report_is_rebuilt_after_a_failure_from_what_is_left(dataset):
-    write_report(dataset, judge_dataset(dataset))
+    write_report(dataset)
     assert not report_after_failure(dataset, "run 2")
     whole = json.loads(dataset.store.path("beans", "result.json").read_text())
     assert whole["phases_completed"] == [1, 2]

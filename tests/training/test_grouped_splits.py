@@ -131,7 +131,8 @@ def test_a_dataset_like_agarwood_is_split_and_what_did_not_fit_is_listed():
     assert frame.filter(pl.col("group") != 0)["reason"].null_count() == n - 1000
     assert (frame.group_by("group").agg(pl.col("split").n_unique())["split"] == 1).all()
     for name, ratio in (("train", 0.7), ("val", 0.15), ("test", 0.15)):
-        assert shares(frame)[name] == pytest.approx(ratio, abs=0.02)
+        # The large group is more than the training share of its class.
+        assert shares(frame)[name] == pytest.approx(ratio, abs=0.03)
     others = frame.filter(pl.col("label") != class_of_group[0])
     in_folds = others.group_by("label").agg((pl.col("fold") == fold).sum().alias(str(fold)) for fold in range(5))
     spread = in_folds.select(pl.max_horizontal(*"01234") - pl.min_horizontal(*"01234")).to_series()

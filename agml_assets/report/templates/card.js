@@ -92,7 +92,7 @@
   function drawScatter(name) {
     const data = JSON.parse(document.getElementById(`${name}-data`).textContent);
     const box = document.getElementById(`${name}-chart`);
-    const said = document.getElementById(`${name}-said`);
+    const said = document.getElementById(`${name}-said`), tip = document.getElementById(`${name}-tip`);
     const select = document.getElementById(`${name}-class`);
     const flagged = document.getElementById(`${name}-flagged`);
     const checks = [...document.querySelectorAll(`input[name="${name}-group"]`)];
@@ -120,7 +120,7 @@
       axis.visible = data.axes;
       axis.minor_tick_line_color = null;
     }
-    const columns = () => ({x: [], y: [], colour: [], marker: [], index: [], label: [], group: []});
+    const columns = () => ({x: [], y: [], colour: [], marker: []});
     const back = new Bokeh.ColumnDataSource({data: columns()});
     const front = new Bokeh.ColumnDataSource({data: columns()});
     const ring = new Bokeh.ColumnDataSource({data: {x: [], y: []}});
@@ -133,9 +133,8 @@
     const written = figure.text({x: {field: "x"}, y: {field: "y"}, text: {field: "text"}, source: names,
       text_align: "center", text_baseline: "middle", text_font_size: "13px", text_font: "system-ui, sans-serif",
       text_font_style: "bold", background_fill_alpha: 0.8, padding: 3});
-    figure.add_tools(new Bokeh.HoverTool({renderers: [ahead], tooltips: data.hover}));
 
-    const label = i => data.labels[data.label[i]], group = i => data.groups[data.group[i]];
+    const words = i => `Row ${data.index[i]}: ${data.labels[data.label[i]]}, ${data.groups[data.group[i]]}.`;
     let shown = [], current = -1;
     function fill(source, rows) {
       const fresh = columns();
@@ -143,7 +142,6 @@
         fresh.x.push(data.x[i]); fresh.y.push(data.y[i]);
         fresh.marker.push(MARKERS[data.group[i] % MARKERS.length]);
         fresh.colour.push(!coloured ? variable("--accent") : colourOf(byLabel ? data.label[i] : data.group[i]));
-        fresh.index.push(String(data.index[i])); fresh.label.push(label(i)); fresh.group.push(group(i));
       }
       source.data = fresh;
     }
@@ -165,7 +163,7 @@
       current = i;
       ring.data = i < 0 ? {x: [], y: []} : {x: [data.x[i]], y: [data.y[i]]};
       said.textContent = i < 0 ? `${shown.length.toLocaleString("en")} of ${n.toLocaleString("en")} points shown.`
-        : `Row ${data.index[i]}: ${label(i)}, ${group(i)}.`;
+        : words(i);
     }
     function paint() {
       const text = variable("--text"), muted = variable("--muted");
@@ -232,6 +230,22 @@
       }
       if (best >= 0) describe(best);
     }
+    // The library's own tooltips neither wrap long names nor follow the theme.
+    function point(frame, event) {
+      const area = box.getBoundingClientRect();
+      const [x, y] = [event.clientX - area.x - box.clientLeft, event.clientY - area.y - box.clientTop];
+      let nearest = -1, least = 12 ** 2;
+      for (const i of shown) {
+        const far = (frame.x_scale.compute(data.x[i]) - x) ** 2 + (frame.y_scale.compute(data.y[i]) - y) ** 2;
+        if (far < least) { least = far; nearest = i; }
+      }
+      tip.hidden = nearest < 0;
+      if (nearest < 0) return;
+      if (nearest !== current) describe(nearest);
+      tip.textContent = words(nearest);
+      tip.style.left = `${Math.max(0, Math.min(x + 12, area.width - tip.offsetWidth - 4))}px`;
+      tip.style.top = `${y + 16}px`;
+    }
     const actions = {
       ArrowLeft: () => step(-1, 0), ArrowRight: () => step(1, 0), ArrowUp: () => step(0, 1), ArrowDown: () => step(0, -1),
       "+": () => zoom(0.7), "=": () => zoom(0.7), "-": () => zoom(1 / 0.7), 0: reset, Escape: () => describe(-1),
@@ -262,7 +276,11 @@
     };
     appliers.push(apply);
     dark.addEventListener("change", paint);
-    Bokeh.Plotting.show(figure, box).then(() => { box.dataset.drawn = "yes"; });
+    Bokeh.Plotting.show(figure, box).then(view => {
+      for (const kind of ["pointermove", "pointerdown"]) box.addEventListener(kind, event => point(view.frame, event));
+      box.addEventListener("pointerleave", () => { tip.hidden = true; });
+      box.dataset.drawn = "yes";
+    });
   }
 
   Bokeh.set_log_level("warn");
