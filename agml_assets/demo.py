@@ -14,6 +14,7 @@ from agml_assets.embeddings.artifacts import NEIGHBORS
 from agml_assets.embeddings.neighbors import from_arrays
 from agml_assets.errors import UserError
 from agml_assets.progress import show_log
+from agml_assets.report.artifacts import ISSUES
 from agml_assets.runner import open_dataset, run_dataset
 from agml_assets.summary_table import describe_result
 from agml_assets.workspace import DatasetWorkspace
@@ -26,7 +27,7 @@ class Finding:
     Attributes:
         kind: What was planted.
         planted: How many.
-        found: How many of them were found; None where no metric looks for them yet.
+        found: How many of them were found; None where that was not measured.
         false_alarms: How many were found that nobody planted; None where that cannot be asked.
         unit: What false alarms are counted in.
     """
@@ -42,12 +43,17 @@ def compare_with_manifest(bench: DatasetWorkspace) -> list[Finding]:
     """Return, for each planted kind, what the stored artifacts found of it."""
     index = bench.read(IMAGE_INDEX)
     copies = _copy_findings(bench, index, manifest())
+    suspected = _suspected_labels(bench)
     unreadable = set(_rows(index.filter(pl.col("excluded_reason").is_not_null())))
     findings = []
     for kind, faults in _by_kind(manifest()).items():
         rows = {fault.source_row for fault in faults}
         if kind in copies:
             findings.append(copies[kind])
+        elif kind == "flipped_label" and suspected is not None:
+            # Copies filed under another class are conflicts, found as such; they count for neither side here.
+            others = suspected - rows - _in_conflict(manifest())
+            findings.append(Finding(kind, len(rows), len(rows & suspected), len(others)))
         elif kind == "truncated":
             findings.append(Finding(kind, len(rows), len(rows & unreadable), len(unreadable - rows)))
         elif kind in _UNUSUAL:
@@ -56,6 +62,20 @@ def compare_with_manifest(bench: DatasetWorkspace) -> list[Finding]:
         else:
             findings.append(Finding(kind, len(rows), None))
     return findings
+
+
+def _suspected_labels(bench: DatasetWorkspace) -> set[int] | None:
+    """Return the source rows whose labels look wrong; None where that was not measured."""
+    issues = bench.read(ISSUES)
+    if not issues["is_label_issue"].count():
+        return None
+    return set(_rows(issues.filter(pl.col("is_label_issue"))))
+
+
+def _in_conflict(faults: Sequence[Fault]) -> set[int]:
+    """Return the files that have a copy under another class."""
+    across = [fault for fault in faults if fault.original is not None and fault.given != fault.true]
+    return {row for fault in across for row in (fault.source_row, fault.original) if row is not None}
 
 
 _UNUSUAL: Mapping[str, pl.Expr] = {
@@ -111,7 +131,7 @@ def describe_findings(findings: Sequence[Finding]) -> str:
     lines = ["  planted kind     found of planted   false alarms"]
     for finding in findings:
         if finding.found is None:
-            lines.append(f"  {finding.kind:<16} not measured yet ({finding.planted} planted)")
+            lines.append(f"  {finding.kind:<16} not measured ({finding.planted} planted)")
         else:
             alarms = f"{finding.false_alarms} {finding.unit}"
             lines.append(f"  {finding.kind:<16} {finding.found:>5} of {finding.planted:<7}    {alarms}")

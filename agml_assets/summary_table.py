@@ -6,7 +6,7 @@ from operator import getitem
 from upath import UPath
 
 from agml_assets.quality.summary import asked_for, judge_dataset
-from agml_assets.report.artifacts import RESULT
+from agml_assets.report.artifacts import CARD, RESULT
 from agml_assets.report.files import left_out
 from agml_assets.workspace import DatasetWorkspace
 
@@ -39,13 +39,17 @@ def describe_result(bench: DatasetWorkspace, path: UPath) -> str:
         lines += ["", "  Not current: " + ", ".join(waiting)]
     if report["breaches"]:
         lines += ["", "  The numbers contradict one another:", *(f"    {b}" for b in report["breaches"])]
-    return "\n".join([*lines, "", f"  report  {path}"])
+    card = path.parent / CARD.file
+    return "\n".join([*lines, "", f"  report  {path}", f"  card    {card}"])
 
 
 _COUNTS = (
     ("images with an exact copy", "exact_duplicate", "blake3", "duplicate_count"),
     ("images with a near-duplicate", "near_duplicate", "near_duplicate_count"),
     ("near-duplicates across splits", "near_duplicate", "cross_split_near_duplicates"),
+    ("labels that look wrong", "label_noise", "leak_safe", "n_noisy_samples"),
+    ("accuracy added by copies across splits", "leakage", "leakage_inflation"),
+    ("images that look faulty or odd", "image_health", "n_flagged"),
     ("silhouette, -1 to 1", "feature_separability", "silhouette_score_all"),
     ("largest class / smallest class", "class_imbalance", "imbalance_ratio"),
 )

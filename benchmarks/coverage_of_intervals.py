@@ -17,18 +17,18 @@ from agml_assets.quality.intervals import (
     MIN_EVENT_GROUPS,
     MIN_GROUPS,
     Resamples,
-    bootstrap_limits,
     class_counts,
     effective_size,
     few_events,
     macro_f1,
+    macro_f1_limits,
     wilson,
 )
 
 TEST_SETS = 1000
 SIZES, CLASSES = (100, 300, 1000, 5000), (2, 15, 60)
 BALANCED, ZIPF = "balanced", "Zipf"
-ONE, CLUSTERED = "groups of one", "clustered"
+ONE, CLUSTERED, ONE_LARGE = "groups of one", "clustered", "clustered, one group of 20 %"
 LEVELS = 0.7, 0.95
 """Mean recall of the classifiers."""
 
@@ -37,6 +37,8 @@ MEAN_GROUP = 5
 
 SHARED = 0.8
 """Probability that an image of a group has the prediction of the group, and not one of its own."""
+
+TAILS = 0.025, 0.975
 
 _COLUMNS = 9000  # counts that are resampled at once
 
@@ -75,7 +77,8 @@ def group_sizes(n: int, kind: str) -> np.ndarray:
     """Return sizes of groups that hold `n` images together."""
     if kind == ONE:
         return np.ones(n, np.int64)
-    sizes = np.random.default_rng(1).geometric(1 / MEAN_GROUP, n)
+    large = [n // 5] if kind == ONE_LARGE else []
+    sizes = np.append(large, np.random.default_rng(1).geometric(1 / MEAN_GROUP, n)).astype(np.int64)
     sizes = sizes[: np.searchsorted(sizes.cumsum(), n) + 1]
     sizes[-1] -= sizes.sum() - n
     return sizes
@@ -94,16 +97,18 @@ def draw(classifier: Classifier, sizes: np.ndarray, rng: np.random.Generator) ->
 
 @dataclass(frozen=True)
 class Coverage:
-    """Shares of test sets, in [0, 1], whose interval covers, and whose interval carries no warning."""
+    """Shares of test sets, in [0, 1]: those whose interval covers, those where it carries no warning.
 
-    accuracy: float
-    accuracy_unwarned: float
-    macro_f1: float
-    macro_f1_unwarned: float
+    `percentile`: those that the plain percentiles of the resamples cover, the obvious way.
+    """
+
+    covered: float
+    unwarned: float
+    percentile: float
 
 
-def measure(n: int, classifier: Classifier, kind: str, test_sets: int) -> Coverage:
-    """Draw test sets and return how often the intervals cover."""
+def measure(n: int, classifier: Classifier, kind: str, test_sets: int) -> tuple[Coverage, Coverage]:
+    """Draw test sets and return how often the intervals of accuracy and of macro-F1 cover."""
     rng = np.random.default_rng([n, len(classifier.prior), kind == ONE])
     sizes = group_sizes(n, kind)
     first = np.append(0, sizes.cumsum()[:-1])
@@ -123,19 +128,26 @@ def measure(n: int, classifier: Classifier, kind: str, test_sets: int) -> Covera
             waiting = []
 
     hits = np.add.reduceat(correct, first, axis=0)
+    enough_events = (kind == ONE) | (np.minimum(*few_events(sizes, hits)) >= MIN_EVENT_GROUPS)
     if kind == ONE:
         low, high = wilson(correct.sum(axis=0), n)
-        unwarned = np.ones(test_sets, bool)
     else:
         effective = effective_size(sizes, hits)
         low, high = wilson(correct.mean(axis=0) * effective, effective)
-        unwarned = np.minimum(*few_events(sizes, hits)) >= MIN_EVENT_GROUPS
-    return Coverage(
-        accuracy=float(np.mean((low <= classifier.accuracy) & (classifier.accuracy <= high))),
-        accuracy_unwarned=float(unwarned.mean()),
-        macro_f1=float(np.mean(f1_covers)),
-        macro_f1_unwarned=float(np.mean(np.array(least_groups) >= MIN_CLASS_GROUPS)),
+    covers = (low <= classifier.accuracy) & (classifier.accuracy <= high)
+    sums = resamples.sums(rows, np.column_stack([correct, np.ones(n)]))
+    plain = np.quantile(sums[:, :-1] / sums[:, -1:], TAILS, axis=0)
+    of_f1, plain_of_f1 = np.mean(f1_covers, axis=0).tolist()
+    least = np.array(least_groups) >= MIN_CLASS_GROUPS
+    return (
+        Coverage(float(np.mean(covers)), float(enough_events.mean()), cover(plain, classifier.accuracy)),
+        Coverage(of_f1, float(np.mean(enough_events & least)), plain_of_f1),
     )
+
+
+def cover(limits: np.ndarray, truth: float) -> float:
+    """Return the share of the intervals (2, r) that hold the truth."""
+    return float(np.mean((limits[0] <= truth) & (truth <= limits[1])))
 
 
 def covers_macro_f1(
@@ -144,36 +156,53 @@ def covers_macro_f1(
     test_sets: list[tuple[np.ndarray, np.ndarray]],
     sizes: np.ndarray,
     truth: float,
-) -> list[bool]:
-    """Return for each test set whether its interval of macro-F1 covers the truth."""
+) -> list[tuple[bool, bool]]:
+    """Return for each test set whether its interval of macro-F1, and plain percentiles, cover the truth."""
     values = [class_counts(true, predicted) for true, predicted in test_sets]
     sums = resamples.sums(rows, hstack(values, format="csr"))
+    first = np.append(0, sizes.cumsum()[:-1])
     result, start = [], 0
-    for one in values:
+    for (true, predicted), one in zip(test_sets, values, strict=True):
         point = float(macro_f1(np.asarray(one.sum(axis=0))[None])[0])
         replicates = macro_f1(sums[:, start : start + one.shape[1]])
         start += one.shape[1]
-        low, high = bootstrap_limits(replicates, point, sizes)
-        result.append(bool(low <= truth <= high))
+        hits = np.add.reduceat((true == predicted).astype(np.float64), first)
+        of_classes = [sizes[true[first] == label] for label in np.unique(true)]
+        low, high = macro_f1_limits(replicates, point, sizes, hits, of_classes)
+        plain = np.nanquantile(replicates, TAILS)
+        result.append((bool(low <= truth <= high), bool(plain[0] <= truth <= plain[1])))
     return result
 
 
 def main(test_sets: int) -> None:
-    """Print both tables as Markdown, a row as soon as it is measured."""
-    print(f"{test_sets} test sets a cell; coverage in %, then in brackets the test sets without warning in %.\n")
+    """Print the tables as Markdown, a row as soon as it is measured."""
+    print(f"{test_sets} test sets a cell; coverage in %, then in brackets the test sets without warning in %.")
     header = " | ".join(f"{figure} at {level}" for figure in ("accuracy", "macro-F1") for level in LEVELS)
-    for kind in (ONE, CLUSTERED):
-        print(f"{kind}\n\n| n | groups | K | classes | {header} |\n|---|---|---|---|---|---|---|---|")
+    for kind in (ONE, CLUSTERED, ONE_LARGE):
+        print(f"\n{kind}\n\n| n | groups | K | classes | {header} |\n|---|---|---|---|---|---|---|---|")
+        measured: tuple[list[Coverage], list[Coverage]] = ([], [])
         for n, n_classes, balance in product(SIZES, CLASSES, (BALANCED, ZIPF)):
-            groups = len(group_sizes(n, kind))
-            if groups < MIN_GROUPS:
-                print(f"| {n} | {groups} | {n_classes} | {balance} | none: fewer than {MIN_GROUPS} groups | | | |")
+            if kind == ONE_LARGE and (n_classes, balance) != (CLASSES[1], BALANCED):
                 continue
-            cells = [measure(n, make_classifier(n_classes, balance, level), kind, test_sets) for level in LEVELS]
-            shown = [f"{100 * c.accuracy:.1f} ({100 * c.accuracy_unwarned:.0f})" for c in cells]
-            shown += [f"{100 * c.macro_f1:.1f} ({100 * c.macro_f1_unwarned:.0f})" for c in cells]
-            print(f"| {n} | {groups} | {n_classes} | {balance} | {' | '.join(shown)} |", flush=True)
+            groups, shown = len(group_sizes(n, kind)), [[], []]
+            if groups < MIN_GROUPS:
+                print(f"| {n} | {groups} | {n_classes} | {balance} | fewer than {MIN_GROUPS} groups | | | |")
+                continue
+            for level in LEVELS:
+                both = measure(n, make_classifier(n_classes, balance, level), kind, test_sets)
+                for cells, seen, coverage in zip(shown, measured, both, strict=True):
+                    cells.append(f"{100 * coverage.covered:.1f} ({100 * coverage.unwarned:.0f})")
+                    seen.append(coverage)
+            print(f"| {n} | {groups} | {n_classes} | {balance} | {' | '.join(shown[0] + shown[1])} |", flush=True)
         print()
+        for figure, seen in zip(("accuracy", "macro-F1"), measured, strict=True):
+            sound = [coverage for coverage in seen if coverage.unwarned >= 0.95]
+            if sound:
+                ours, plain = ([100 * getattr(c, way) for c in sound] for way in ("covered", "percentile"))
+                print(
+                    f"{figure}, where at least 95 % of the test sets have no warning: {min(ours):.1f} to "
+                    f"{max(ours):.1f} %; plain percentiles {min(plain):.1f} to {max(plain):.1f} %."
+                )
 
 
 if __name__ == "__main__":

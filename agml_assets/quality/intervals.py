@@ -4,7 +4,7 @@ Which figure is which kind is said by the metrics; here are the one set of resam
 shape in which an interval is reported. How often they cover the truth is measured in docs/intervals.md.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -99,9 +99,11 @@ def bootstrap_interval(
     values: Float[np.ndarray, "m c"],
     figure: Callable[[Float[np.ndarray, "b c"]], Float[np.ndarray, " b"]],
     given: str = "",
-    bounds: tuple[float, float] = (-np.inf, np.inf),
 ) -> dict[str, Any]:
     """Return the bootstrap interval of a figure that is a function of column sums over images.
+
+    For a share of images take `proportion_interval`, for macro-F1 `macro_f1_interval`: they keep their level with
+    few errors too.
 
     Args:
         resamples: Of the dataset.
@@ -109,7 +111,6 @@ def bootstrap_interval(
         values: Their values; `figure` sees the sums of the columns, one row per resample.
         figure: Returns the figure in every resample; NaN where it is not defined there.
         given: What is held fixed, such as `the trained model`; part of the wording.
-        bounds: Least and largest value that the figure can have.
     """
     groups = resamples.count_groups(rows)
     if groups < MIN_GROUPS:
@@ -119,7 +120,7 @@ def bootstrap_interval(
     replicates = replicates[np.isfinite(replicates)]
     if not np.isfinite(point) or not len(replicates):
         return no_interval("The figure is defined in no resample.")
-    low, high = np.clip(bootstrap_limits(replicates, point, resamples.group_sizes(rows)), *bounds)
+    low, high = bootstrap_limits(replicates, point, resamples.group_sizes(rows))
     return _interval(
         "sample", low, high, groups, f"bootstrap over {groups} groups of copies, {RESAMPLES} resamples", given
     )
@@ -131,8 +132,8 @@ def bootstrap_limits(
     """Return the limits that the replicates of a figure give.
 
     Percentiles, wider and shifted: plain ones are too narrow for few groups or groups of unequal size, and off by
-    twice the bias of a figure such as macro-F1, whose resamples have fewer different images of a class than the
-    sample. Wider, at the level that makes them t intervals for a mean (expanded percentiles; Hesterberg 2015,
+    twice the bias of a figure that is not linear, whose resamples have fewer different images than the sample.
+    Wider, at the level that makes them t intervals for a mean (expanded percentiles; Hesterberg 2015,
     doi:10.1080/00031305.2015.1089789), with n^2 / sum(m^2) groups of equal weight and Satterthwaite's degrees of
     freedom, (sum m^2)^2 / sum(m^4) - 1, for groups of m images. Shifted by twice the mean of the replicates
     minus the point, but never past the point itself.
@@ -144,10 +145,8 @@ def bootstrap_limits(
     """
     from scipy.special import ndtr, stdtrit
 
-    squares = np.asarray(sizes, np.float64) ** 2
-    alike = sizes.sum() ** 2 / squares.sum()
-    freedom = max(1.0, squares.sum() ** 2 / (squares**2).sum() - 1)
-    tail = ndtr(-np.sqrt(alike / max(alike - 1, 1e-9)) * stdtrit(freedom, (1 + LEVEL) / 2))
+    alike = _alike(sizes)
+    tail = ndtr(-np.sqrt(alike / max(alike - 1, 1e-9)) * stdtrit(_freedom(sizes), (1 + LEVEL) / 2))
     bias = replicates.mean(axis=0) - point
     low, high = np.quantile(replicates, [tail, 1 - tail], axis=0)
     return np.minimum(low - 2 * bias, point), np.maximum(high - 2 * bias, point)
@@ -203,10 +202,15 @@ def effective_size(sizes: Int[np.ndarray, " g"], successes: Float[np.ndarray, "g
     np.divide(within, (n - g) * spread, out=correlation, where=mixed & (n > g))
     correlation = np.where(mixed, np.clip(1 - correlation, 0, 1), 1)
     by_correlation = n * n / (m * (1 + correlation * (m - 1))).sum(axis=0)
-    variance = ((successes - share * m) ** 2).sum(axis=0) / n**2 * g / max(g - 1, 1)
-    between = np.full_like(share, n)
-    np.divide(spread, variance, out=between, where=variance > 0)
-    return np.maximum(1, np.minimum(by_correlation, between))
+    return np.maximum(1, np.minimum(by_correlation, _size_between(sizes, successes)))
+
+
+def _size_between(sizes: Int[np.ndarray, " g"], successes: Float[np.ndarray, "g r"]) -> Float[np.ndarray, " r"]:
+    """Return the effective size by the variance between groups; that of all images where there is none."""
+    n, g = float(sizes.sum()), len(sizes)
+    share = successes.sum(axis=0) / n
+    variance = ((successes - share * sizes[:, None]) ** 2).sum(axis=0) / n**2 * g / max(g - 1, 1)
+    return np.divide(share * (1 - share), variance, out=np.full_like(share, n), where=variance > 0)
 
 
 def difference_interval(
@@ -255,7 +259,7 @@ def macro_f1_interval(
     predicted: Int[np.ndarray, " m"],
     given: str = "",
 ) -> dict[str, Any]:
-    """Return the bootstrap interval of macro-F1 over the classes that have images.
+    """Return the interval of macro-F1 over the classes that have images.
 
     Args:
         resamples: Of the dataset.
@@ -264,14 +268,65 @@ def macro_f1_interval(
         predicted: The classes predicted for them.
         given: What is held fixed; part of the wording.
     """
-    interval = bootstrap_interval(resamples, rows, class_counts(true, predicted), macro_f1, given, bounds=(0, 1))
-    least = min((resamples.count_groups(rows[true == label]) for label in np.unique(true)), default=0)
-    if interval["kind"] != "none" and least < MIN_CLASS_GROUPS:
-        interval["warning"] = (
+    groups = resamples.count_groups(rows)
+    if groups < MIN_GROUPS:
+        return _too_few(groups)
+    values = class_counts(true, predicted)
+    point = float(macro_f1(np.asarray(values.sum(axis=0), np.float64)[None])[0])
+    sizes, hits = resamples.group_sizes(rows), resamples.group_sums(rows, true == predicted)
+    of_classes = [resamples.group_sizes(rows[true == label]) for label in np.unique(true)]
+    low, high = macro_f1_limits(macro_f1(resamples.sums(rows, values)), point, sizes, hits, of_classes)
+    least = min(map(len, of_classes))
+    warning = _warn_of_few_events(sizes, hits) if groups < len(rows) else None
+    if least < MIN_CLASS_GROUPS:
+        warning = (
             f"A class has {least} independent test groups; with fewer than {MIN_CLASS_GROUPS} the interval can "
             f"cover less often than {LEVEL:.0%}."
         )
-    return interval
+    method = (
+        f"Wilson's interval at the effective size that a bootstrap over {groups} groups of copies gives, "
+        f"{RESAMPLES} resamples"
+    )
+    return _interval("sample", low, high, groups, method, given, warning)
+
+
+def macro_f1_limits(
+    replicates: Float[np.ndarray, " b"],
+    point: float,
+    sizes: Int[np.ndarray, " g"],
+    hits: Float[np.ndarray, " g"],
+    of_classes: Sequence[Int[np.ndarray, " _"]],
+) -> tuple[float, float]:
+    """Return the limits of macro-F1.
+
+    Wilson's interval, as for a share of images, since the percentiles of a figure near 1 lie too high (for groups
+    of one, Takahashi et al. 2022, doi:10.1007/s10489-021-02635-5, give the variance in closed form): about the
+    figure less its bias, at the effective size f (1 - f) / variance, both by the replicates, with Student's t at
+    Satterthwaite's degrees of freedom as in `bootstrap_limits`. The variance is enlarged by as much as
+    `effective_size` enlarges that of the share of hits over what the groups show. Where the replicates do not
+    vary, all images of a group count as one: the effective size is c^2 / sum(1 / n_k) for c classes of n_k groups
+    of equal weight.
+
+    Args:
+        replicates: The figure in each resample; NaN where it is not defined.
+        point: The figure itself.
+        sizes: Images of each group.
+        hits: Those predicted right.
+        of_classes: Images of each class in each group that holds any of it.
+    """
+    from scipy.special import stdtrit
+
+    replicates = replicates[np.isfinite(replicates)]
+    variance = float(replicates.var()) * len(sizes) / (len(sizes) - 1)
+    if variance > 0:
+        share = float(np.clip(2 * point - replicates.mean(), 0, 1))
+        enlarged = float((_size_between(sizes, hits[:, None]) / effective_size(sizes, hits[:, None]))[0])
+        effective = max(1.0, share * (1 - share) / (variance * max(1.0, enlarged)))
+    else:
+        share = point
+        effective = len(of_classes) ** 2 / sum(1 / _alike(of_class) for of_class in of_classes)
+    low, high = _score_limits(share, effective, float(stdtrit(_freedom(sizes), (1 + LEVEL) / 2)))
+    return min(float(low), point), max(float(high), point)
 
 
 def class_counts(true: Int[np.ndarray, " m"], predicted: Int[np.ndarray, " m"]) -> Any:
@@ -303,15 +358,29 @@ def wilson(successes: float, n: float) -> tuple[float, float]:
 
     NumPy arrays of both give arrays.
     """
-    share, z2 = successes / n, _Z * _Z
-    centre = (share + z2 / (2 * n)) / (1 + z2 / n)
-    half = _Z * np.sqrt(share * (1 - share) / n + z2 / (4 * n * n)) / (1 + z2 / n)
-    return np.maximum(0.0, centre - half), np.minimum(1.0, centre + half)
+    return _score_limits(successes / n, n, _Z)
 
 
 def no_interval(reason: str) -> dict[str, Any]:
     """Return the shape of an interval that cannot be given."""
     return {"kind": "none", "reason": reason}
+
+
+def _score_limits(share: Any, n: Any, z: float) -> tuple[Any, Any]:
+    z2 = z * z
+    centre = (share + z2 / (2 * n)) / (1 + z2 / n)
+    half = z * np.sqrt(share * (1 - share) / n + z2 / (4 * n * n)) / (1 + z2 / n)
+    return np.maximum(0.0, centre - half), np.minimum(1.0, centre + half)
+
+
+def _alike(sizes: Int[np.ndarray, " g"]) -> float:
+    """Return how many groups of equal size weigh as much."""
+    return float(sizes.sum() ** 2 / (sizes.astype(np.float64) ** 2).sum())
+
+
+def _freedom(sizes: Int[np.ndarray, " g"]) -> float:
+    squares = sizes.astype(np.float64) ** 2
+    return max(1.0, float(squares.sum() ** 2 / (squares**2).sum()) - 1)
 
 
 def _too_few(groups: int) -> dict[str, Any]:

@@ -196,6 +196,43 @@ def test_macro_f1_warns_of_a_class_with_fewer_than_thirty_groups():
     assert "15 independent" in pairs["warning"]
 
 
+def test_macro_f1_of_images_with_copies_warns_of_few_groups_in_error():
+    rows = np.arange(400)
+    true, resamples = rows % 2, Resamples(rows // 2)
+    few = macro_f1_interval(resamples, rows, true, np.where(rows < 18, 0, true))
+    enough = macro_f1_interval(resamples, rows, true, np.where(rows < 20, 0, true))
+    assert "9 groups of copies" in few["warning"]
+    assert "warning" not in enough
+
+
+def test_the_interval_of_macro_f1_is_scipys_bootstrap_of_scikit_learns_figure():
+    rng = np.random.default_rng(10)
+    true = rng.integers(0, 3, 1500)
+    predicted = np.where(rng.random(1500) < 0.7, true, rng.integers(0, 3, 1500))
+    expected = stats.bootstrap(
+        (true, predicted),
+        lambda given, taken: f1_score(given, taken, average="macro"),
+        paired=True,
+        vectorized=False,
+        n_resamples=600,
+        method="percentile",
+        rng=np.random.default_rng(11),
+    ).confidence_interval
+    result = macro_f1_interval(Resamples(np.arange(1500)), np.arange(1500), true, predicted)
+    width = expected.high - expected.low
+    assert (result["low"], result["high"]) == pytest.approx(expected, abs=0.08 * width)
+
+
+def test_macro_f1_of_a_perfect_model_is_as_uncertain_as_its_smallest_classes():
+    rows = np.arange(400)
+    even, uneven = rows % 2, (rows < 40).astype(int)
+    lows = [macro_f1_interval(Resamples(rows), rows, true, true)["low"] for true in (even, uneven)]
+    assert lows[0] == pytest.approx(wilson(400, 400)[0], abs=0.001)
+    assert lows[1] < lows[0]
+    doubled = macro_f1_interval(Resamples(rows // 2), rows, rows // 2 % 2, rows // 2 % 2)
+    assert doubled["low"] == pytest.approx(wilson(200, 200)[0], abs=0.001)
+
+
 def test_macro_f1_is_scikit_learns_over_the_classes_that_are_given():
     rng = np.random.default_rng(7)
     for _ in range(20):
