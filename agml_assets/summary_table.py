@@ -32,7 +32,7 @@ def describe_result(bench: DatasetWorkspace, path: UPath) -> str:
             count = value.get("reason", "not computed")
         else:
             count = reduce(getitem, keys, value)
-        lines.append(f"  {label:<34}{count}")
+        lines.append(f"  {label:<40}{count}")
     missing = left_out(judge_dataset(bench))
     waiting = [artifact.key for artifact in asked_for(bench) if artifact.key in missing]
     if waiting:

@@ -211,8 +211,8 @@ def _copied(row: int, original: int, kind: str) -> bytes:
     if kind == "exact_copy":
         return _encoded(picture, _formats()[row], rng, lossless=True)
     if _formats()[row] == "JPEG":
-        return _saved(picture, "JPEG", quality=int(rng.integers(90, 96)), subsampling=0)
-    brighter = ImageEnhance.Brightness(picture).enhance(rng.uniform(1.02, 1.05))
+        return _saved(picture, "JPEG", quality=int(rng.integers(93, 98)), subsampling=0)
+    brighter = ImageEnhance.Brightness(picture).enhance(rng.uniform(1.02, 1.04))
     return _encoded(brighter, _formats()[row], rng, lossless=True)
 
 
