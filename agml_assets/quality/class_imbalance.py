@@ -5,9 +5,9 @@ from typing import Any
 
 import polars as pl
 
-from agml_assets.dataset.image_index import usable_images
+from agml_assets.dataset.image_index import declared_classes, usable_images
 from agml_assets.quality.entropy import entropy
-from agml_assets.quality.images import declared_classes, skipped, with_splits
+from agml_assets.quality.images import skipped, with_splits
 from agml_assets.settings import Settings
 
 

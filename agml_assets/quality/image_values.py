@@ -11,9 +11,8 @@ import numpy as np
 import polars as pl
 from jaxtyping import Bool, Float, Int
 
-from agml_assets.dataset.image_index import usable_images
+from agml_assets.dataset.image_index import declared_classes, usable_images
 from agml_assets.quality.clusters import centroids, cosine_silhouettes, unfit_vectors
-from agml_assets.quality.images import declared_classes
 from agml_assets.quality.score import Metrics
 
 VALUES = (

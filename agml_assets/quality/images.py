@@ -7,8 +7,6 @@ from typing import Any
 
 import polars as pl
 
-from agml_assets.dataset.image_index import declared_classes as declared_classes
-
 
 def with_splits(images: pl.DataFrame, splits: pl.DataFrame, recipe: str) -> pl.DataFrame:
     """Return usable images with `split` (that of `recipe`) and `native` (the dataset's own) beside them.

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float, Int
 
+from agml_assets.dataset.image_index import declared_classes
 from agml_assets.quality.clusters import (
     COPY_DISTANCE,
     centroids,
@@ -14,7 +15,7 @@ from agml_assets.quality.clusters import (
     mean_cosine_distances,
     unfit_vectors,
 )
-from agml_assets.quality.images import declared_classes, skipped
+from agml_assets.quality.images import skipped
 from agml_assets.settings import Settings
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 from jaxtyping import Bool, Float, Int
 
-from agml_assets.dataset.image_index import usable_images
-from agml_assets.quality.images import declared_classes, skipped
+from agml_assets.dataset.image_index import declared_classes, usable_images
+from agml_assets.quality.images import skipped
 from agml_assets.quality.intervals import Resamples, proportion_interval
 from agml_assets.settings import Settings
 from agml_assets.training.noise_calibration import (

@@ -12,10 +12,10 @@ import numpy as np
 import polars as pl
 from jaxtyping import Bool, Float, Int
 
-from agml_assets.dataset.image_index import usable_images
+from agml_assets.dataset.image_index import declared_classes, usable_images
 from agml_assets.quality.class_confusability import warn_of_small_classes
 from agml_assets.quality.groups import label_conflicts, members, native_split_leaks
-from agml_assets.quality.images import declared_classes, skipped, with_splits
+from agml_assets.quality.images import skipped, with_splits
 from agml_assets.quality.intervals import (
     Resamples,
     class_counts,
