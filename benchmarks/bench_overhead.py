@@ -2,8 +2,8 @@
 
 `python benchmarks/bench_overhead.py [REPEATS]`: both medians in seconds and their difference, which shall be
 at most 6 s. Both start from nothing: a new process, an empty results folder, no cached embeddings. The job also
-writes issues, Croissant and card, which the pure functions do not. Processor time is shown too: on a busy machine it
-says more than the clock.
+writes issues, Croissant and card, which the pure functions do not. Processor time is shown too: on a busy machine
+it says more than the clock.
 """
 
 import json
