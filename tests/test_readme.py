@@ -1,8 +1,10 @@
 """Every command of the README works as written, and what it says of output, jobs and files is so."""
 
+import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +40,16 @@ BENCHMARK = (
 ONE_METRIC = (
     'dagster asset materialize -m agml_assets.definitions --select "key:quality/near_duplicate" --partition sample'
 )
+SITE = "dagster job execute -m agml_assets.definitions -j site_files"
+BACKFILL = "dagster job backfill -w workspace.yaml -j benchmark "
+SOME = BACKFILL + "--partitions sample,bean_disease_uganda --noprompt"
+ALL = BACKFILL + "--all all --noprompt"
+QUEUED = """
+import dagster as dg
+with dg.DagsterInstance.get() as instance:
+    for run in instance.get_runs():
+        print(run.status.value, run.remote_job_origin.location_name, run.job_name, run.tags["dagster/partition"])
+"""
 
 
 def blocks(language: str) -> list[str]:
@@ -52,7 +64,9 @@ def environment(root: Path) -> dict[str, str]:
     home = root / "dagster_home"
     home.mkdir()
     (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
-    (root / "config.json").write_text('{"embed_model": "efficientnet_lite0"}')
+    (settings,) = blocks("json")  # for use without network, as the README gives them
+    short = {"cartography_epochs": 1, "train_image_size": 64}
+    (root / "config.json").write_text(json.dumps(json.loads(settings) | short))
     nowhere = "http://127.0.0.1:9"
     return values | {
         "PATH": f"{BIN}{os.pathsep}{values['PATH']}",
@@ -69,11 +83,11 @@ def environment(root: Path) -> dict[str, str]:
 
 def shell(command: str, root: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Run a command as a reader would, with `root` as the working directory."""
-    return subprocess.run(["bash", "-ec", command], cwd=root, env=env, capture_output=True, text=True, timeout=500)
+    return subprocess.run(["bash", "-ec", command], cwd=root, env=env, capture_output=True, text=True, timeout=900)
 
 
 def test_no_command_of_the_readme_is_untested():
-    tested = {*MAKE, ACTIVATE, *PIP, FOLDER, *REMOTE, *EXPORTS, BENCHMARK, ONE_METRIC}
+    tested = {*MAKE, ACTIVATE, *PIP, FOLDER, *REMOTE, *EXPORTS, BENCHMARK, ONE_METRIC, SITE, SOME, ALL}
     assert {line for block in blocks("sh") for line in block.splitlines()} == tested
 
 
@@ -127,6 +141,23 @@ def test_registry_results_and_history_are_where_the_variables_say(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("command", [SOME, ALL])
+def test_a_backfill_queues_one_run_for_each_dataset_where_the_ui_finds_it(command, tmp_path):
+    shutil.copy(ROOT / "workspace.yaml", tmp_path)
+    env = environment(tmp_path)
+    asked = {"sample", "bean_disease_uganda"}
+    if command == ALL:
+        asked = {"first", "second"}
+        entries = "".join(f"  - {{name: {name}, path: .}}\n" for name in asked)
+        (tmp_path / "datasets.yaml").write_text(f"datasets:\n{entries}")
+        env["AGML_REGISTRY"] = str(tmp_path / "datasets.yaml")
+    done = shell(command, tmp_path, env)
+    assert done.returncode == 0, done.stderr
+    queued = shell(f"{shlex.quote(sys.executable)} -c {shlex.quote(QUEUED)}", tmp_path, env)
+    assert sorted(queued.stdout.splitlines()) == sorted(f"QUEUED agml_assets benchmark {name}" for name in asked)
+
+
+@pytest.mark.slow
 def test_a_folder_that_nobody_registered_is_benchmarked(tmp_path):
     write_images(tmp_path / "path" / "to" / "folder")
     done = shell(FOLDER, tmp_path, environment(tmp_path))
@@ -137,11 +168,12 @@ def test_a_folder_that_nobody_registered_is_benchmarked(tmp_path):
 
 @pytest.fixture(scope="module")
 def benchmarked(tmp_path_factory):
-    """Folder and environment in which the sample was benchmarked by the README's command."""
+    """Folder and environment in which the sample was benchmarked and gathered by the README's commands."""
     root = tmp_path_factory.mktemp("readme")
     env = environment(root)
-    done = shell(BENCHMARK, root, env)
-    assert done.returncode == 0, done.stderr[-3000:]
+    for command in (BENCHMARK, SITE):
+        done = shell(command, root, env)
+        assert done.returncode == 0, done.stderr[-3000:]
     return root, env
 
 
@@ -176,10 +208,19 @@ def test_the_demo_shows_the_lines_that_the_readme_shows(benchmarked):
 
 
 @pytest.mark.slow
+def test_the_site_has_the_files_that_are_named(benchmarked):
+    root, _ = benchmarked
+    site = root / "results" / "_platform" / "site"
+    assert list(json.loads((site / "results.json").read_text())) == ["sample"]
+    assert {file.name for file in (site / "umap").iterdir()} == {"sample_umap_2d.json", "sample_umap_3d.json"}
+    assert (site / "shared_images.parquet").is_file()
+
+
+@pytest.mark.slow
 def test_results_lie_where_the_table_says(benchmarked):
     root, _ = benchmarked
     places = re.findall(r"^\| `((?:<dataset>|_platform)/[^`]*)`", README, re.M)
-    assert len(places) >= 6
+    assert len(places) >= 11
     for place in places:
         path = root / "results" / place.replace("<dataset>", "sample")
         assert path.is_dir() if place.endswith("/") else path.is_file(), path
@@ -187,13 +228,14 @@ def test_results_lie_where_the_table_says(benchmarked):
 
 def test_the_table_of_jobs_is_complete():
     from jobs.dataset_jobs import build_jobs
+    from jobs.site_jobs import site_files_job
 
     table = README.partition("| job |")[2].partition("\n\n")[0]
-    assert re.findall(r"^\| `(\w+)` \|", table, re.M) == [job.name for job in build_jobs()]
+    assert re.findall(r"^\| `(\w+)` \|", table, re.M) == [job.name for job in (*build_jobs(), site_files_job())]
 
 
 @pytest.mark.parametrize("page", ["README.md", *(f"docs/{p.name}" for p in sorted((ROOT / "docs").glob("*.md")))])
 def test_links_to_files_lead_somewhere(page):
     file = ROOT / page
-    links = re.findall(r"\]\(([^)#:]+)\)", file.read_text())
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", file.read_text())
     assert [link for link in links if not (file.parent / link).exists()] == []
