@@ -1,14 +1,17 @@
-"""One finished benchmark of a tiny dataset, run once, for every test that reads it."""
+"""One finished benchmark of a tiny dataset, and one store of measured artifacts: made once, for every test."""
 
 import os
 import shutil
 
 import pytest
 
+from tests.report.measured import measure, open_dataset
 from tests.tiny import JOB, dagster, environment, write_images, write_registry
 
 # Before anything reads it: no test reaches out to a hub.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Before torch is loaded, here or in a run: threads that share tiny arrays spend their time waiting for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture(autouse=True)
@@ -26,6 +29,14 @@ def finished(tmp_path_factory):
     done = dagster(*JOB, "benchmark", "--tags", '{"dagster/partition": "tiny"}', env=environment(root, registry))
     assert done.returncode == 0, done.stderr[-3000:]
     return root
+
+
+@pytest.fixture(scope="session")
+def measured(tmp_path_factory):
+    """The dataset `beans` with every artifact that a report is made from; not to be changed."""
+    dataset = open_dataset(tmp_path_factory.mktemp("measured"))
+    measure(dataset)
+    return dataset
 
 
 @pytest.fixture

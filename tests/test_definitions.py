@@ -19,6 +19,7 @@ DEPENDENCIES = {
     "dataset/pixel_hashes": set(),
     "dataset/pixels": set(),
     "dataset/splits": {"dataset/image_index"},
+    "dataset/image_statistics": {"dataset/pixels"},
     "embeddings/embeddings": {"dataset/image_index", "dataset/pixel_hashes", "dataset/pixels"},
     "embeddings/labels": {"dataset/image_index"},
     "embeddings/neighbors": {"embeddings/embeddings"},
@@ -35,6 +36,31 @@ DEPENDENCIES = {
         "embeddings/embeddings",
         "embeddings/neighbors",
     },
+    "training/grouped_splits": {"dataset/image_index", "embeddings/duplicate_groups"},
+    "training/dynamics": {"dataset/image_index", "dataset/pixels", "dataset/splits"},
+    "training/test_predictions": {"dataset/image_index", "dataset/pixels", "dataset/splits"},
+    "training/test_predictions_grouped": {
+        "dataset/image_index",
+        "dataset/pixels",
+        "dataset/splits",
+        "embeddings/duplicate_groups",
+        "training/grouped_splits",
+        "training/test_predictions",
+    },
+    "training/out_of_fold": {"dataset/image_index", "embeddings/embeddings", "embeddings/labels"},
+    "training/out_of_fold_grouped": {
+        "dataset/image_index",
+        "embeddings/embeddings",
+        "embeddings/labels",
+        "training/grouped_splits",
+    },
+    "training/noise_calibration": {
+        "dataset/image_index",
+        "embeddings/embeddings",
+        "embeddings/labels",
+        "embeddings/duplicate_groups",
+        "training/grouped_splits",
+    },
     "quality/class_imbalance": {"dataset/image_index", "dataset/splits"},
     "quality/exact_duplicate": {"dataset/image_index", "dataset/pixel_hashes", "dataset/splits"},
     "quality/resolution_consistency": {"dataset/image_index"},
@@ -47,13 +73,76 @@ DEPENDENCIES = {
     },
     "quality/feature_separability": {"dataset/image_index", "embeddings/embeddings", "embeddings/labels"},
     "quality/intra_class_diversity": {"dataset/image_index", "embeddings/embeddings", "embeddings/labels"},
+    "quality/dataset_cartography": {"dataset/image_index", "training/dynamics", "embeddings/duplicate_groups"},
+    "quality/class_confusability": {
+        "dataset/image_index",
+        "training/test_predictions",
+        "embeddings/duplicate_groups",
+    },
+    "quality/label_noise": {
+        "dataset/image_index",
+        "embeddings/labels",
+        "embeddings/duplicate_groups",
+        "training/out_of_fold",
+        "training/out_of_fold_grouped",
+        "training/noise_calibration",
+    },
+    "quality/image_health": {
+        "dataset/image_index",
+        "dataset/image_statistics",
+        "embeddings/neighbors",
+        "embeddings/labels",
+    },
+    "quality/leakage": {
+        "dataset/image_index",
+        "dataset/splits",
+        "embeddings/embeddings",
+        "embeddings/duplicate_groups",
+        "training/grouped_splits",
+        "training/test_predictions",
+        "training/test_predictions_grouped",
+    },
+}
+
+BEHIND_THE_SCORE = {
+    "dataset/image_index",
+    "embeddings/embeddings",
+    "embeddings/duplicate_groups",
+    "training/dynamics",
+    "training/test_predictions",
+    "training/test_predictions_grouped",
+    "training/out_of_fold",
+    "training/out_of_fold_grouped",
+}
+"""What the intervals of the score are drawn from."""
+
+REPORT = {"config_used", "result", "report/issues", "report/croissant", "report/card"}
+
+SITE = {
+    "site/results": {"result"},
+    "site/umap": {"embeddings/umap_projection", "embeddings/umap_3d"},
+    "site/shared_images": {"dataset/image_index", "dataset/pixel_hashes"},
 }
 
 CHECKS = {
     ("dataset/image_index", "images_are_readable", True),
     ("dataset/splits", "split_recipes_were_followed", False),
     ("embeddings/embeddings", "embeddings_are_finite", True),
+    ("training/grouped_splits", "no_copy_straddles_the_leak_safe_split", True),
+    ("training/grouped_splits", "leak_safe_split_takes_every_class", False),
     ("quality/score", "metrics_agree", False),
+    *(
+        (f"quality/{name}", "nothing_to_look_into", False)
+        for name in (
+            "class_imbalance",
+            "exact_duplicate",
+            "near_duplicate",
+            "feature_separability",
+            "label_noise",
+            "image_health",
+            "leakage",
+        )
+    ),
 }
 
 
@@ -94,11 +183,15 @@ def test_the_workspace_file_loads():
 
 def test_the_graph_has_these_assets_and_dependencies(specs):
     found = {key: {dep.asset_key.to_user_string() for dep in spec.deps} for key, spec in specs.items()}
-    metrics = {key for key in DEPENDENCIES if key.startswith("quality/")}
-    scored = metrics | {"embeddings/duplicate_groups"}
-    drawn = {"embeddings/umap_projection", "embeddings/umap_3d"}
-    report = scored | drawn | {"dataset/image_index", "quality/score"}
-    assert found == {**DEPENDENCIES, "quality/score": scored, "result": report, "config_used": report}
+    scored = BEHIND_THE_SCORE | {key for key in DEPENDENCIES if key.startswith("quality/")}
+    reported = {*DEPENDENCIES, "quality/score"}
+    assert found == {
+        **DEPENDENCIES,
+        "quality/score": scored,
+        **dict.fromkeys(REPORT, reported),
+        "report/croissant": reported | {"report/issues"},
+        **SITE,
+    }
 
 
 def test_an_asset_stands_in_the_group_of_its_room(specs):
@@ -130,7 +223,8 @@ def test_every_check_has_its_partition_and_blocks_only_where_a_number_would_be_f
 def test_the_heaviest_dataset_comes_first(specs):
     partitions = specs["dataset/image_index"].partitions_def
     assert partitions.get_partition_keys() == ["large", "small"]
-    assert all(spec.partitions_def == partitions for spec in specs.values())
+    assert all(spec.partitions_def == partitions for key, spec in specs.items() if key not in SITE)
+    assert all(specs[key].partitions_def is None for key in SITE)
 
 
 def test_each_job_holds_what_its_name_says():
@@ -138,19 +232,25 @@ def test_each_job_holds_what_its_name_says():
     definitions = build_defs(registry=DatasetRegistry(entries=entries, where="a test"))
     selected = {
         name: {key.to_user_string() for key in definitions.resolve_job_def(name).asset_layer.selected_asset_keys}
-        for name in ("benchmark", "structural_quality", "embedding_quality")
+        for name in ("benchmark", "structural_quality", "embedding_quality", "training_quality", "site_files")
     }
-    report = {"quality/score", "result", "config_used"}
+    report = {"quality/score", *REPORT}
     structure = {key for key in DEPENDENCIES if key.startswith("dataset/")}
     vectors = {key for key in DEPENDENCIES if key.startswith("embeddings/")}
     phase_1 = {
         f"quality/{name}"
         for name in ("class_imbalance", "exact_duplicate", "resolution_consistency", "metadata_coverage")
     }
-    phase_2 = {key for key in DEPENDENCIES if key.startswith("quality/")} - phase_1
+    trained = {key for key in DEPENDENCIES if key.startswith("training/")}
+    phase_3 = {
+        f"quality/{name}" for name in ("dataset_cartography", "class_confusability", "label_noise", "leakage")
+    }
+    phase_2 = {key for key in DEPENDENCIES if key.startswith("quality/")} - phase_1 - phase_3
     assert selected["benchmark"] == {*DEPENDENCIES, *report}
     assert selected["structural_quality"] == structure | phase_1 | report
     assert selected["embedding_quality"] == vectors | phase_2 | report
+    assert selected["training_quality"] == trained | phase_3 | report
+    assert selected["site_files"] == set(SITE)
 
 
 def test_every_artifact_comes_after_its_inputs():

@@ -4,7 +4,8 @@ Uses umap-learn's graph and layout functions: its `UMAP` class sets given neighb
 than it wants, with no more than a warning, and compiles more.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -51,35 +52,48 @@ def project_umap(
     ids = np.concatenate([np.arange(n)[:, None], neighbors.ids[:, :n_others]], axis=1)
     distances = np.concatenate([np.zeros((n, 1)), 1 - neighbors.cosines[:, :n_others]], axis=1)
     random_state = check_random_state(seed)
-    graph, _, _ = fuzzy_simplicial_set(
-        start,  # only its length matters: neighbours and distances are given
-        n_neighbors=n_others + 1,
-        random_state=random_state,
-        metric="cosine",
-        knn_indices=ids,
-        knn_dists=np.maximum(distances, 0).astype(np.float32),
-    )
-    a, b = find_ab_params(_SPREAD, _MIN_DIST)
-    points, _ = simplicial_set_embedding(
-        start,
-        graph,
-        n_components=n_components,
-        initial_alpha=_ALPHA,
-        a=a,
-        b=b,
-        gamma=_GAMMA,
-        negative_sample_rate=_NEGATIVE_SAMPLE_RATE,
-        n_epochs=None,
-        # Identical points need room to move apart in.
-        init=start + random_state.normal(scale=1e-4, size=start.shape).astype(np.float32),
-        random_state=random_state,
-        metric="euclidean",
-        metric_kwds={},
-        densmap=False,
-        densmap_kwds={},
-        output_dens=False,
-    )
+    with _number_of_threads_kept():
+        graph, _, _ = fuzzy_simplicial_set(
+            start,  # only its length matters: neighbours and distances are given
+            n_neighbors=n_others + 1,
+            random_state=random_state,
+            metric="cosine",
+            knn_indices=ids,
+            knn_dists=np.maximum(distances, 0).astype(np.float32),
+        )
+        a, b = find_ab_params(_SPREAD, _MIN_DIST)
+        points, _ = simplicial_set_embedding(
+            start,
+            graph,
+            n_components=n_components,
+            initial_alpha=_ALPHA,
+            a=a,
+            b=b,
+            gamma=_GAMMA,
+            negative_sample_rate=_NEGATIVE_SAMPLE_RATE,
+            n_epochs=None,
+            # Identical points need room to move apart in.
+            init=start + random_state.normal(scale=1e-4, size=start.shape).astype(np.float32),
+            random_state=random_state,
+            metric="euclidean",
+            metric_kwds={},
+            densmap=False,
+            densmap_kwds={},
+            output_dens=False,
+        )
     return np.asarray(points, dtype=np.float32)
+
+
+@contextmanager
+def _number_of_threads_kept() -> Iterator[None]:
+    """Undo that numba sets OpenMP's threads for the whole process: what PyTorch trains later depends on them."""
+    import torch
+
+    threads = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def umap_records(

@@ -12,7 +12,7 @@ from agml_assets.embeddings.neighbors import from_arrays
 from agml_assets.quality.artifacts import METRIC_ARTIFACTS, SCORE
 from agml_assets.quality.checks import concerns_checks, concerns_specs, consistent_check, consistent_spec
 from agml_assets.quality.metrics import METRICS, Metric
-from agml_assets.quality.summary import judge_dataset, score_dataset
+from agml_assets.quality.summary import BEHIND_THE_SCORE, judge_dataset, score_dataset
 from agml_assets.recording import Step, dataset_asset, step, table
 from agml_assets.training.artifacts import ARTIFACTS as TRAINING_ARTIFACTS
 from agml_assets.workspace import Workspace
@@ -77,7 +77,9 @@ def _score_asset(datasets: dg.PartitionsDefinition) -> dg.AssetsDefinition:
         datasets,
         kind="json",
         checks=[consistent_spec(datasets)],
-        deps=[DUPLICATE_GROUPS.key, *(artifact.key for artifact in METRIC_ARTIFACTS.values())],
+        deps=[
+            artifact.key for artifact in (DUPLICATE_GROUPS, *BEHIND_THE_SCORE, *METRIC_ARTIFACTS.values())
+        ],
     )
     def score(context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]) -> dg.MaterializeResult:
         """Score whatever metrics are current in the store, and say which axes could not be measured."""

@@ -109,7 +109,7 @@ def score_dataset(
     return {**result, "intervals": intervals, "breaches": breaches}, used
 
 
-_BEHIND_THE_SCORE = (
+BEHIND_THE_SCORE = (
     IMAGE_INDEX,
     EMBEDDINGS,
     DYNAMICS,
@@ -126,7 +126,7 @@ def _behind_the_score(
     """Read what the score's per-image values come from; None for what is not current or not asked for."""
     asked = {artifact.key for artifact in asked_for(dataset)}
     found: dict[str, Any] = {}
-    for artifact in _BEHIND_THE_SCORE:
+    for artifact in BEHIND_THE_SCORE:
         current = verdicts[artifact.key].state == "current" and artifact.key in asked
         found[artifact.name] = dataset.read(artifact) if current else None
         if current:

@@ -22,6 +22,9 @@ _FILES = {
     CARD: ("html", "One page for people: is the dataset good, what is wrong, what to fix first. Opens from disk."),
 }
 
+_READS = {CROISSANT: (ISSUES.key,)}
+"""Files of the report that one of them reads in turn."""
+
 
 def build_assets(datasets: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinition]:
     """Return the assets of this room for the given dataset partitions."""
@@ -31,7 +34,14 @@ def build_assets(datasets: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinit
         name="write_report",
         can_subset=True,
         specs=[
-            asset_spec(artifact, description, datasets, kind=kind, deps=upstream, skippable=True)
+            asset_spec(
+                artifact,
+                description,
+                datasets,
+                kind=kind,
+                deps=[*upstream, ISSUES.key] if artifact == CROISSANT else upstream,
+                skippable=True,
+            )
             for artifact, (kind, description) in _FILES.items()
         ],
     )

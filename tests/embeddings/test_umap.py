@@ -1,6 +1,7 @@
 """UMAP lays out the graph that it is given, and survives what has no shape."""
 
 import dataclasses
+import os
 
 import numpy as np
 import pytest
@@ -21,6 +22,20 @@ def clusters(n, seed=0):
 
 def neighbours(vectors):
     return find_neighbors(vectors, threshold=0.98, max_pairs=0)
+
+
+def test_a_layout_leaves_the_number_of_threads_as_it_was():
+    import torch
+
+    # The first test to lay anything out: numba sets the threads when it starts its own.
+    before, other = torch.get_num_threads(), (os.cpu_count() or 1) + 1
+    torch.set_num_threads(other)
+    try:
+        vectors = clusters(30)
+        project_umap(vectors, neighbours(vectors), n_components=2, seed=0)
+        assert torch.get_num_threads() == other
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("n", [60, 600])

@@ -1,6 +1,7 @@
 """The report says what is current, names what is not, and can be rebuilt after a failure."""
 
 import json
+import shutil
 from dataclasses import replace
 from datetime import date
 from importlib.metadata import version
@@ -11,6 +12,7 @@ from agml_assets.dataset.artifacts import IMAGE_INDEX, PIXELS, SPLITS
 from agml_assets.embeddings.artifacts import DUPLICATE_GROUPS, EMBEDDINGS, NEIGHBORS
 from agml_assets.errors import UserError
 from agml_assets.quality.artifacts import METRIC_ARTIFACTS, SCORE
+from agml_assets.quality.calibrated_score import calibrated_score
 from agml_assets.quality.metrics import METRICS
 from agml_assets.quality.score import score
 from agml_assets.quality.summary import MEASURED, judge_dataset
@@ -23,13 +25,14 @@ from agml_assets.workspace import making
 from tests.report.measured import CLASSES, N, measure, open_dataset
 
 PHASE_2 = [m.name for m in METRICS if m.phase == 2]
+PHASE_3 = [m.name for m in METRICS if m.phase == 3]
 
 
 @pytest.fixture
-def dataset(tmp_path):
-    dataset = open_dataset(tmp_path)
-    measure(dataset)
-    return dataset
+def dataset(measured, tmp_path):
+    """A copy of what was measured, to be changed."""
+    shutil.copytree(str(measured.store.root), tmp_path, dirs_exist_ok=True)
+    return open_dataset(tmp_path)
 
 
 def with_settings(dataset, **settings):
@@ -56,11 +59,14 @@ def test_a_finished_dataset_has_every_metric_and_its_score(dataset):
     result = build_result(dataset, judge_dataset(dataset), lambda: date(2026, 8, 13))
     assert list(result)[:5] == ["dataset", "date", "reproducibility", "phases_completed", "metrics"]
     assert (result["dataset"], result["date"]) == ("owner/beans", "2026-08-13")
-    assert result["phases_completed"] == [1, 2]
+    assert result["phases_completed"] == [1, 2, 3]
     assert list(result["metrics"]) == [m.name for m in METRICS]
     assert result["metrics"]["exact_duplicate"]["exact_duplicate_count"] == 2
     assert result["breaches"] == []
-    assert result["score"] == score(result["metrics"], [1, 2])
+    published = score(result["metrics"], [1, 2, 3])
+    assert list(result["score"]) == [*published, "calibrated", "intervals"]
+    assert {key: result["score"][key] for key in published} == published
+    assert result["score"]["calibrated"] == calibrated_score(result["metrics"], honest=True)
     assert result["score"]["overall"] is not None
     assert left_out(judge_dataset(dataset)) == {}
 
@@ -112,7 +118,7 @@ def test_a_missing_metric_is_left_out_and_named(dataset):
     dataset.store.path("beans", METRIC_ARTIFACTS["class_imbalance"].file).unlink()
     result = build_result(dataset, judge_dataset(dataset))
     assert "class_imbalance" not in result["metrics"]
-    assert result["phases_completed"] == [2]
+    assert result["phases_completed"] == [2, 3]
     assert build_config_used(dataset, judge_dataset(dataset))["artifacts"]["quality/class_imbalance"] == {
         "state": "missing",
         "reason": "not made yet",
@@ -124,7 +130,7 @@ def test_a_failed_metric_is_left_out_and_named_with_its_error(dataset):
     result = build_result(dataset, judge_dataset(dataset))
     assert "intra_class_diversity" not in result["metrics"]
     assert "feature_separability" in result["metrics"]
-    assert result["phases_completed"] == [1]
+    assert result["phases_completed"] == [1, 3]
     assert result["score"]["axes"]["diversity"] is None
     assert build_config_used(dataset, judge_dataset(dataset))["artifacts"]["quality/intra_class_diversity"] == {
         "state": "failed",
@@ -135,7 +141,7 @@ def test_a_failed_metric_is_left_out_and_named_with_its_error(dataset):
 def test_a_failed_step_takes_what_was_made_from_it_along(dataset):
     fail(dataset, EMBEDDINGS, RuntimeError("out of memory"))
     result = build_result(dataset, judge_dataset(dataset))
-    assert not set(PHASE_2) & set(result["metrics"])
+    assert not {*PHASE_2, *PHASE_3} & set(result["metrics"])
     assert result["phases_completed"] == [1]
     assert left_out(judge_dataset(dataset))["embeddings/embeddings"] == "RuntimeError: out of memory"
 
@@ -148,15 +154,17 @@ def test_a_metric_that_could_not_be_computed_counts_as_done(dataset):
         work.write({"skipped": True, "reason": "One class only."})
     result = build_result(dataset, judge_dataset(dataset))
     assert result["metrics"]["feature_separability"] == {"skipped": True, "reason": "One class only."}
-    assert result["phases_completed"] == [1, 2]
+    assert result["phases_completed"] == [1, 2, 3]
 
 
 def test_metrics_of_phases_that_were_not_asked_for_are_skipped_with_the_reason(tmp_path):
     dataset = open_dataset(tmp_path, phases=(1,))
     measure(dataset)
     result = build_result(dataset, judge_dataset(dataset))
-    for name in PHASE_2:
-        assert result["metrics"][name] == {"skipped": True, "reason": "Phase 2 was not asked for."}
+    for phase, names in ((2, PHASE_2), (3, PHASE_3)):
+        for name in names:
+            reason = f"Phase {phase} was not asked for."
+            assert result["metrics"][name] == {"skipped": True, "reason": reason}
     assert result["phases_completed"] == [1]
     assert result["score"]["axes"]["diversity"] is None
 
@@ -193,13 +201,17 @@ def test_a_breach_is_named_in_the_report_that_is_written_all_the_same(dataset):
 
 
 def test_the_report_is_rebuilt_after_a_failure_from_what_is_left(dataset):
-    write_report(dataset)
+    written = write_report(dataset)
     assert not report_after_failure(dataset, "run 2")
     whole = json.loads(dataset.store.path("beans", "result.json").read_text())
-    assert whole["phases_completed"] == [1, 2]
+    assert whole["phases_completed"] == [1, 2, 3]
     fail(dataset, NEIGHBORS, OSError("disk full"))
     assert not report_after_failure(dataset, "another run")
     assert report_after_failure(dataset, "run 2")
+    assert list(written) == list(ARTIFACTS)
+    for artifact, before in written.items():
+        assert dataset.store.is_intact("beans", artifact.file)
+        assert dataset.sidecar(artifact).digest != before.digest, artifact.key
     partial = json.loads(dataset.store.path("beans", "result.json").read_text())
     config = json.loads(dataset.store.path("beans", "config_used.json").read_text())
     assert partial["phases_completed"] == [1]
@@ -235,4 +247,4 @@ def test_pixels_go_only_when_told_and_when_nothing_waits_for_them(dataset):
     assert pixels.exists()
     assert drop_pixels(unkept, judge_dataset(unkept))
     assert not pixels.exists()
-    assert build_result(unkept, judge_dataset(unkept))["phases_completed"] == [1, 2]
+    assert build_result(unkept, judge_dataset(unkept))["phases_completed"] == [1, 2, 3]
