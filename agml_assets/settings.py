@@ -85,6 +85,11 @@ class Settings(BaseModel):
     leak_safe: Literal["retrain", "subset", "off"] = "retrain"
     keep_pixels: bool = True
 
+    @field_validator("leak_safe", mode="before")
+    @classmethod
+    def _take_yaml_at_its_word(cls, value: object) -> object:
+        return "off" if value is False else value  # YAML reads a bare `off` as false
+
     @field_validator("embed_model", "backbone")
     @classmethod
     def _expand_local_path(cls, value: str) -> str:

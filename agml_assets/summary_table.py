@@ -1,7 +1,7 @@
 """What a terminal shows of a finished benchmark: score, axes, counts, and where the report lies."""
 
-from functools import reduce
-from operator import getitem
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from upath import UPath
 
@@ -27,12 +27,7 @@ def describe_result(bench: DatasetWorkspace, path: UPath) -> str:
         lines.append(f"  {axis:<18}{_out_of_ten(value)}{'   ' + note if note else ''}")
     lines.append("")
     for label, metric, *keys in _COUNTS:
-        value = metrics.get(metric, {})
-        if value.get("skipped") or not value:
-            count = value.get("reason", "not computed")
-        else:
-            count = reduce(getitem, keys, value)
-        lines.append(f"  {label:<40}{count}")
+        lines.append(f"  {label:<40}{_figure(metrics.get(metric, {}), keys)}")
     missing = left_out(judge_dataset(bench))
     waiting = [artifact.key for artifact in asked_for(bench) if artifact.key in missing]
     if waiting:
@@ -53,6 +48,18 @@ _COUNTS = (
     ("silhouette, -1 to 1", "feature_separability", "silhouette_score_all"),
     ("largest class / smallest class", "class_imbalance", "imbalance_ratio"),
 )
+
+
+def _figure(value: Mapping[str, Any], keys: Sequence[str]) -> Any:
+    """Return the figure below these keys, or why there is none."""
+    *path, name = keys
+    if not value.get("skipped"):
+        for key in path:
+            value = value.get(key, {})
+    if value.get(name) is not None:
+        return value[name]
+    reasons = (value.get(key) for key in ("reason", "not_identifiable", f"{name}_reason"))
+    return next(filter(None, reasons), "not computed")
 
 
 def _out_of_ten(value: float | None) -> str:

@@ -77,9 +77,7 @@ def _score_asset(datasets: dg.PartitionsDefinition) -> dg.AssetsDefinition:
         datasets,
         kind="json",
         checks=[consistent_spec(datasets)],
-        deps=[
-            artifact.key for artifact in (DUPLICATE_GROUPS, *BEHIND_THE_SCORE, *METRIC_ARTIFACTS.values())
-        ],
+        deps=[artifact.key for artifact in (DUPLICATE_GROUPS, *BEHIND_THE_SCORE, *METRIC_ARTIFACTS.values())],
     )
     def score(context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]) -> dg.MaterializeResult:
         """Score whatever metrics are current in the store, and say which axes could not be measured."""
