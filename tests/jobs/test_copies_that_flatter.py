@@ -7,7 +7,9 @@ from agml_assets.dataset.leaves import CONDITIONS, draw_leaf
 from agml_assets.quality.artifacts import METRIC_ARTIFACTS
 from tests.tiny import open_workspace, run_in_process, write_registry
 
-PICTURES = 120
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]  # trains twice for twelve epochs
+
+PICTURES = 160
 CLASSES = ("one", "other")
 
 
@@ -27,14 +29,12 @@ def doubled(tmp_path_factory):
     return open_workspace(root).dataset("tiny").read(METRIC_ARTIFACTS["leakage"])
 
 
-@pytest.mark.slow
 def test_memory_passes_the_published_test_and_fails_the_leak_safe_one(doubled):
     assert doubled["published"]["accuracy"] > 0.7
     low, high = (doubled["intervals"]["leak_safe.accuracy"][end] for end in ("low", "high"))
     assert low < 0.5 < high
 
 
-@pytest.mark.slow
 def test_the_inflation_lies_above_zero_with_its_interval(doubled):
     assert doubled["leakage_inflation"] == pytest.approx(
         doubled["published"]["accuracy"] - doubled["leak_safe"]["accuracy"], abs=1e-4
@@ -42,7 +42,6 @@ def test_the_inflation_lies_above_zero_with_its_interval(doubled):
     assert doubled["intervals"]["leakage_inflation"]["low"] > 0
 
 
-@pytest.mark.slow
 def test_independent_images_are_counted_once(doubled):
     assert doubled["effective_sample_size"]["overall"] == PICTURES
     assert doubled["largest_group"]["images"] == 2
