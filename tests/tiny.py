@@ -34,13 +34,13 @@ def write_images(folder: Path, per_class: int = 8, seed: int = 0) -> Path:
     return folder
 
 
-def write_registry(file: Path, folder: Path, settings: str = "", epochs: int = 1) -> Path:
+def write_registry(file: Path, folder: Path, settings: str = "", epochs: int = 1, side: int = 64) -> Path:
     """Write a registry whose one dataset is `tiny`."""
     extra = f", {settings}" if settings else ""
     file.write_text(
         f"datasets:\n  - name: tiny\n    path: {folder}\n"
-        "    settings: {embed_model: efficientnet_lite0, backbone: efficientnet_lite0, train_image_size: 64, "
-        f"cartography_epochs: {epochs}{extra}}}\n"
+        "    settings: {embed_model: efficientnet_lite0, backbone: efficientnet_lite0, "
+        f"train_image_size: {side}, cartography_epochs: {epochs}{extra}}}\n"
     )
     return file
 

@@ -129,7 +129,8 @@ def read_figure(metrics: Metrics, key: str) -> float | None:
 def _measure(name: str, metrics: Metrics, honest: bool) -> tuple[float, str]:
     """Return the points of a component and the key that they come from."""
     published, sibling = SOURCES[name]
-    key = sibling if honest and sibling and read_figure(metrics, sibling) is not None else published
+    # A report that could have the honest figure and has none is not scored by the flattering one.
+    key = sibling if honest and sibling and _could_have(metrics, sibling) else published
     value = _need(metrics, key)
     match name:
         case "redundancy":
@@ -149,6 +150,19 @@ def _measure(name: str, metrics: Metrics, honest: bool) -> tuple[float, str]:
             return 10 * value, key
 
 
+def _could_have(metrics: Metrics, key: str) -> bool:
+    """Return whether a report measured what the figure at `key` belongs to, whether or not there is a number."""
+    name, *path = key.split(".")
+    value: Any = metrics.get(name)
+    if not isinstance(value, Mapping) or value.get("skipped"):
+        return False
+    for part in path[:-1]:
+        value = value.get(part)
+        if not isinstance(value, Mapping):
+            return False
+    return len(path) > 1 or path[0] in value
+
+
 def _anchored(value: float, *, worst: float, chance: float, ideal: float) -> float:
     above = (value - chance) / (ideal - chance)
     if above >= 0:
@@ -160,9 +174,8 @@ def _chance(metrics: Metrics) -> float | None:
     """Return the share of the largest class among the training images; null where they are of one class."""
     balance = metrics.get("class_imbalance")
     counts = balance.get("counts") if balance else None
-    if not counts or len(counts) < 2:
-        return None
-    return float(max(counts.values()) / sum(counts.values()))
+    present = [count for count in counts.values() if count > 0] if counts else []
+    return float(max(present) / sum(present)) if len(present) > 1 else None
 
 
 def _need_chance(metrics: Metrics) -> float:

@@ -156,6 +156,13 @@ def health_issues(image_index: pl.DataFrame, image_statistics: pl.DataFrame, nei
     Returns:
         `row`, and for each kind `is_<kind>_issue` Boolean and `<kind>_score` Float64.
     """
+    if image_statistics.is_empty():
+        flags = {
+            name: t
+            for kind in KINDS
+            for name, t in ((f"is_{kind}_issue", pl.Boolean), (f"{kind}_score", pl.Float64))
+        }
+        return pl.DataFrame(schema={"row": pl.Int64, **flags})
     findings = _find(usable_images(image_index), image_statistics, neighbors)
     columns: dict[str, Any] = {"row": image_statistics["row"]}
     for kind, finding in findings.items():

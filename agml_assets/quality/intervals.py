@@ -114,8 +114,8 @@ def bootstrap_interval(
         given: What is held fixed, such as `the trained model`; part of the wording.
     """
     groups = resamples.count_groups(rows)
-    if groups < MIN_GROUPS:
-        return _too_few(groups)
+    if lack := _too_few(resamples.group_sizes(rows)):
+        return no_interval(lack)
     point = float(figure(np.asarray(values.sum(axis=0), np.float64)[None])[0])
     replicates = figure(resamples.sums(rows, values))
     replicates = replicates[np.isfinite(replicates)]
@@ -165,8 +165,8 @@ def proportion_interval(
         given: What is held fixed; part of the wording.
     """
     n, groups = len(rows), resamples.count_groups(rows)
-    if groups < MIN_GROUPS:
-        return _too_few(groups)
+    if lack := _too_few(resamples.group_sizes(rows)):
+        return no_interval(lack)
     share = float(np.mean(successes))
     if groups == n:
         low, high = wilson(float(np.sum(successes)), n)
@@ -270,8 +270,8 @@ def macro_f1_interval(
         given: What is held fixed; part of the wording.
     """
     groups = resamples.count_groups(rows)
-    if groups < MIN_GROUPS:
-        return _too_few(groups)
+    if lack := _too_few(resamples.group_sizes(rows)):
+        return no_interval(lack)
     values = class_counts(true, predicted)
     point = float(macro_f1(np.asarray(values.sum(axis=0), np.float64)[None])[0])
     sizes, hits = resamples.group_sizes(rows), resamples.group_sums(rows, true == predicted)
@@ -384,8 +384,16 @@ def _freedom(sizes: Int[np.ndarray, " g"]) -> float:
     return max(1.0, float(squares.sum() ** 2 / (squares**2).sum()) - 1)
 
 
-def _too_few(groups: int) -> dict[str, Any]:
-    return no_interval(f"{groups} independent groups; at least {MIN_GROUPS} are needed.")
+def _too_few(sizes: Int[np.ndarray, " g"]) -> str | None:
+    """Return why groups of these sizes give no interval, or null: too few, or a few with most of the images."""
+    if len(sizes) < MIN_GROUPS:
+        return f"{len(sizes)} independent groups; at least {MIN_GROUPS} are needed."
+    if (alike := _alike(sizes)) < MIN_GROUPS:
+        return (
+            f"{len(sizes)} independent groups that weigh as much as {alike:.1f} of equal size; at least "
+            f"{MIN_GROUPS} are needed."
+        )
+    return None
 
 
 def _interval(

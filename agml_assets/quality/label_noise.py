@@ -141,17 +141,17 @@ def adjust_noise_rate(leak_safe: Mapping[str, Any], noise_calibration: Mapping[s
 
     Were a share x of the labels wrong, q = x r + (1 - x) f', with r the share of wrong labels that are flagged
     and f' that of right ones, so x = (q - f') / (r - f') (Rogan and Gladen 1978,
-    doi:10.1093/oxfordjournals.aje.a112510). r and f are means over the calibration's seeds at the level nearest
-    to q. f counts flags of wrong labels too, so f' lies in [0, f]; x is monotone in f', so its range is
-    spanned by the ends. Clipped to [0, 1].
+    doi:10.1093/oxfordjournals.aje.a112510). r and f are means over the calibration's seeds, at the level whose
+    share of flipped images is nearest to q. f counts flags of wrong labels too, so f' lies in [0, f]; x is
+    monotone in f', so its range is spanned by the ends. Clipped to [0, 1].
 
     Args:
         leak_safe: Its `estimated_noise_rate` is q.
         noise_calibration: Value of `training.noise_calibration`.
 
     Returns:
-        `low` and `high`, of the kind of flip with the wider range, named by `kind`, and `level`; and for each
-        kind, `low` and `high`. Or `not_identifiable` with the reason: no leak-safe rate, no calibration, or
+        `low`, `high` and `level`, of the kind of flip with the wider range, named by `kind`; and the same for
+        each kind. Or `not_identifiable` with the reason: no leak-safe rate, no calibration, or
         r - f below `MIN_MARGIN` for a kind.
     """
     if "not_identifiable" in leak_safe:
@@ -159,13 +159,13 @@ def adjust_noise_rate(leak_safe: Mapping[str, Any], noise_calibration: Mapping[s
     if noise_calibration.get("skipped"):
         return {"not_identifiable": f"There is no calibration: {noise_calibration['reason']}"}
     q = leak_safe["estimated_noise_rate"]
-    level = min(noise_calibration["levels"], key=lambda level: (round(abs(level - q), 9), level))
-    ranges = {kind: _range(q, _means(_at(noise_calibration[kind], level))) for kind in KINDS}
+    nearest = {kind: _nearest(noise_calibration[kind], noise_calibration["rows"], q) for kind in KINDS}
+    ranges = {kind: {**_range(q, _means(each)), "level": each["level"]} for kind, each in nearest.items()}
     lost = [f"{k}: {found['not_identifiable']}" for k, found in ranges.items() if "not_identifiable" in found]
     if lost:
-        return {"not_identifiable": " ".join(lost), "level": level, **ranges}
+        return {"not_identifiable": " ".join(lost), **ranges}
     widest = max(ranges, key=lambda kind: ranges[kind]["high"] - ranges[kind]["low"])
-    return {**ranges[widest], "kind": widest, "level": level, **ranges}
+    return {**ranges[widest], "kind": widest, **ranges}
 
 
 def _range(q: float, means: Mapping[str, float | None]) -> dict[str, Any]:
@@ -195,8 +195,12 @@ def _calibration(noise_calibration: Mapping[str, Any]) -> dict[str, Any]:
     return {**facts, **rounded}
 
 
-def _at(levels: list[dict[str, Any]], level: float) -> dict[str, Any]:
-    return next(each for each in levels if each["level"] == level)
+def _nearest(levels: list[dict[str, Any]], rows: int, q: float) -> dict[str, Any]:
+    """Return the level whose share of flipped images is nearest to q; whole groups may miss the level itself."""
+    return min(
+        levels,
+        key=lambda each: (round(abs(sum(each["injected"]) / len(each["injected"]) / rows - q), 9), each["level"]),
+    )
 
 
 def _means(measured: Mapping[str, Any]) -> dict[str, float | None]:

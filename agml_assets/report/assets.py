@@ -22,9 +22,6 @@ _FILES = {
     CARD: ("html", "One page for people: is the dataset good, what is wrong, what to fix first. Opens from disk."),
 }
 
-_READS = {CROISSANT: (ISSUES.key,)}
-"""Files of the report that one of them reads in turn."""
-
 
 def build_assets(datasets: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinition]:
     """Return the assets of this room for the given dataset partitions."""
@@ -39,7 +36,7 @@ def build_assets(datasets: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinit
                 description,
                 datasets,
                 kind=kind,
-                deps=[*upstream, ISSUES.key] if artifact == CROISSANT else upstream,
+                deps=[*upstream, ISSUES.key] if artifact == CROISSANT else upstream,  # it describes that file
                 skippable=True,
             )
             for artifact, (kind, description) in _FILES.items()

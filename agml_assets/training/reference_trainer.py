@@ -9,7 +9,7 @@ import io
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -176,15 +176,12 @@ class ReferenceTrainer:
             resumed = len(history["true_train"])
             for epoch in range(resumed, self.epochs):
                 seen = (*run.train_epoch(rows, given, epoch, progress), *run.watch(rows, given))
-                if not all(np.isfinite(values).all() for values in seen):
-                    raise UserError(
-                        f"The reference training diverged in epoch {epoch + 1} of {self.epochs}: its "
-                        f"probabilities are no longer numbers. Lower cartography_lr (now {self.learning_rate:g})."
-                    )
+                self._refuse_no_numbers(seen, f"in epoch {epoch + 1} of {self.epochs}")
                 for name, values in zip(_HISTORY, seen, strict=True):
                     history[name].append(values)
                 run.save(checkpoint, identity, history)
             probabilities, at_once = run.predict(test_rows, n_classes), run.at_once
+            self._refuse_no_numbers([probabilities], "on the test images")
             del network, run
         return Training(
             rows=rows,
@@ -196,6 +193,13 @@ class ReferenceTrainer:
             images_at_once=at_once,
             checkpoint=checkpoint,
         )
+
+    def _refuse_no_numbers(self, seen: Iterable[np.ndarray], where: str) -> None:
+        if not all(np.isfinite(values).all() for values in seen):
+            raise UserError(
+                f"The reference training diverged {where}: its probabilities are no longer numbers. "
+                f"Lower cartography_lr (now {self.learning_rate:g})."
+            )
 
     def _identity(self, backbone: Backbone, device: "torch.device") -> dict[str, Any]:
         return {

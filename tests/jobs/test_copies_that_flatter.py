@@ -7,9 +7,9 @@ from agml_assets.dataset.leaves import CONDITIONS, draw_leaf
 from agml_assets.quality.artifacts import METRIC_ARTIFACTS
 from tests.tiny import open_workspace, run_in_process, write_registry
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]  # trains twice for twelve epochs
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]  # trains twice for fifteen epochs
 
-PICTURES = 160
+PICTURES = 300
 CLASSES = ("one", "other")
 
 
@@ -24,7 +24,7 @@ def doubled(tmp_path_factory):
         picture = draw_leaf(rng, CONDITIONS[rng.integers(len(CONDITIONS))], 128, 112).image
         picture.save(folder / f"{number:03}.png")
         picture.save(folder / f"{number:03}_again.bmp")
-    write_registry(root / "datasets.yaml", root / "images", epochs=12)
+    write_registry(root / "datasets.yaml", root / "images", epochs=15, side=32)
     assert run_in_process(root).success
     return open_workspace(root).dataset("tiny").read(METRIC_ARTIFACTS["leakage"])
 

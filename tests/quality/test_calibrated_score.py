@@ -71,12 +71,23 @@ def test_honest_figures_take_the_place_of_published_ones():
 
 def test_a_published_figure_stands_in_for_an_honest_one_and_is_named():
     metrics = complete()
-    metrics["leakage"] = {"leak_safe": {"accuracy": None, "reason": "28 test images"}}
+    del metrics["leakage"]
     del metrics["label_noise"]["leak_safe"]
     result = calibrated_score(metrics, honest=True)
     assert result["components"]["confusability"] == 5.5
     assert result["inputs"]["annotation"] == "label_noise.estimated_noise_rate"
     assert result["published_inputs"] == ["confusability", "annotation"]
+
+
+def test_a_report_that_has_no_honest_figure_where_it_could_is_not_scored_by_the_flattering_one():
+    metrics = complete()
+    before = calibrated_score(metrics, honest=True)["ranking_value"]
+    metrics["leakage"] = {"leak_safe": {"accuracy": None, "reason": "28 test images"}}
+    metrics["label_noise"]["leak_safe"] = {"not_identifiable": "one fold"}
+    result = calibrated_score(metrics, honest=True)
+    assert result["axes"]["difficulty"] is None and result["axes"]["annotation"] is None
+    assert result["ranking_value"] < before
+    assert result["published_inputs"] == []
 
 
 def test_classes_with_one_centroid_are_not_separated_at_all():

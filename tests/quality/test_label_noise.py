@@ -44,7 +44,7 @@ def calibration(r, f, levels=(0.01, 0.05, 0.10), by_confusion=None):
     def kind(r, f):
         scatter = np.array([-0.02, -0.01, 0, 0.01, 0.02])
         return [
-            {"level": level, "injected": [10] * 5, "r": (r_ + scatter).tolist(), "f": [f_] * 5}
+            {"level": level, "injected": [round(100 * level)] * 5, "r": (r_ + scatter).tolist(), "f": [f_] * 5}
             for level, r_, f_ in zip(levels, np.broadcast_to(r, 3), np.broadcast_to(f, 3), strict=True)
         ]
 
@@ -224,10 +224,19 @@ def test_the_level_nearest_to_the_flagged_share_counts_the_lower_of_two_equally_
     assert adjust_noise_rate({"estimated_noise_rate": 0.03}, by_level)["level"] == 0.01
 
 
+def test_what_was_flipped_counts_not_what_was_meant_where_whole_groups_miss_the_level():
+    coarse = calibration(r=(0.5, 0.8, 1.0), f=0.0)
+    for kind in ("uniform", "by_confusion"):
+        for each in coarse[kind]:
+            each["injected"] = [5 if each["level"] < 0.1 else 10] * 5
+    assert adjust_noise_rate({"estimated_noise_rate": 0.06}, coarse)["level"] == 0.01
+    assert adjust_noise_rate({"estimated_noise_rate": 0.09}, coarse)["level"] == 0.1
+
+
 def test_the_kind_of_flip_with_the_wider_range_is_reported():
     result = adjust_noise_rate({"estimated_noise_rate": 0.1}, calibration(0.8, 0.02, by_confusion=(0.5, 0.04)))
-    assert result["uniform"] == {"low": 0.1026, "high": 0.125}
-    assert result["by_confusion"] == {"low": 0.1304, "high": 0.2}  # 0.06 / 0.46 and 0.1 / 0.5
+    assert result["uniform"] == {"low": 0.1026, "high": 0.125, "level": 0.1}
+    assert result["by_confusion"] == {"low": 0.1304, "high": 0.2, "level": 0.1}  # 0.06 / 0.46 and 0.1 / 0.5
     assert (result["kind"], result["low"], result["high"]) == ("by_confusion", 0.1304, 0.2)
 
 
