@@ -48,16 +48,22 @@ def centroids(
     return _class_sums(_blocks(vectors, n_classes), labels, n_classes, vectors.shape[1]) / _at_least_one(counts)
 
 
+def centroid_distances(
+    vectors: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"], means: Float[np.ndarray, "k d"]
+) -> Float[np.ndarray, " n"]:
+    """Return the L2 distance of every vector to the mean of its class, float64."""
+    distances = np.empty(len(labels))
+    for rows, block in _blocks(vectors, len(means)):
+        distances[rows] = np.linalg.norm(block - means[labels[rows]], axis=1)
+    return distances
+
+
 def distances_to_centroid(
     vectors: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"], means: Float[np.ndarray, "k d"]
 ) -> Float[np.ndarray, " k"]:
     """Return the mean L2 distance of each class's vectors to `means`; 0.0 for a class without vectors."""
-    n_classes = len(means)
-    distances = np.empty(len(labels))
-    for rows, block in _blocks(vectors, n_classes):
-        distances[rows] = np.linalg.norm(block - means[labels[rows]], axis=1)
-    total = np.bincount(labels, weights=distances, minlength=n_classes)
-    return total / _at_least_one(count_classes(labels, n_classes))[:, 0]
+    total = np.bincount(labels, weights=centroid_distances(vectors, labels, means), minlength=len(means))
+    return total / _at_least_one(count_classes(labels, len(means)))[:, 0]
 
 
 def mean_cosine_distances(

@@ -17,6 +17,7 @@ from agml_assets.quality.clusters import (
     unfit_vectors,
 )
 from agml_assets.quality.images import skipped
+from agml_assets.quality.intervals import Resamples, bootstrap_interval
 from agml_assets.settings import Settings
 
 _SAMPLE_SEED = 42
@@ -40,6 +41,7 @@ def feature_separability(
     image_index: pl.DataFrame,
     embeddings: Float[np.ndarray, "n d"],
     labels: Int[np.ndarray, " n"],
+    duplicate_groups: pl.DataFrame,
     settings: Settings,
 ) -> dict[str, Any]:
     """Measure how well the labelled classes separate: cosine silhouette and Davies-Bouldin index.
@@ -50,6 +52,7 @@ def feature_separability(
         image_index: Declares the classes.
         embeddings: float32 rows of unit L2 norm.
         labels: int64, the class of each row.
+        duplicate_groups: `joined` group of each row, for the interval.
         settings: Names the embedding model and the size of the published sample.
 
     Returns:
@@ -60,7 +63,7 @@ def feature_separability(
 
         Added: `silhouette_score_all` and `per_class_silhouette_all`, exact over all images, classes without
         images null; `coincident_classes`, classes whose centroid coincides with another's, a
-        pair that the Davies-Bouldin index leaves out although it is the worst possible.
+        pair that the Davies-Bouldin index leaves out although it is the worst possible; `intervals`.
 
         Skipped, never flattering, where fewer than two classes are declared or occur, a vector is not
         finite, no class has two different vectors, or all centroids coincide.
@@ -109,6 +112,15 @@ def feature_separability(
         "silhouette_score_all": round(float(silhouettes.mean()), 4),
         "per_class_silhouette_all": _per_class(silhouettes, labels, names),
         "coincident_classes": [names[label] for label in present[coincident]],
+        "intervals": {
+            "silhouette_score_all": bootstrap_interval(
+                Resamples.of(duplicate_groups),
+                np.arange(len(labels)),
+                np.column_stack([silhouettes, np.ones(len(labels))]),
+                lambda sums: sums[:, 0] / sums[:, 1],
+                "the class centroids",
+            )
+        },
     }
 
 

@@ -12,7 +12,7 @@ import polars as pl
 from jaxtyping import Bool, Float, Int
 
 from agml_assets.dataset.image_index import declared_classes, usable_images
-from agml_assets.quality.clusters import centroids, cosine_silhouettes, unfit_vectors
+from agml_assets.quality.clusters import centroid_distances, centroids, cosine_silhouettes, unfit_vectors
 from agml_assets.quality.score import Metrics
 
 VALUES = (
@@ -85,7 +85,7 @@ def image_values(
     if embeddings is not None and len(np.unique(labels)) > 1 and unfit_vectors(embeddings) is None:
         means = centroids(embeddings, labels, n_classes)
         columns["silhouette"] = cosine_silhouettes(embeddings, labels, n_classes)
-        columns["centroid_distance"] = _distances(embeddings, labels, means)
+        columns["centroid_distance"] = centroid_distances(embeddings, labels, means)
     if dynamics is not None and dynamics["true_eval"].size:
         from agml_assets.quality.dataset_cartography import map_images
 
@@ -145,15 +145,3 @@ def _flags(
     rows = np.flatnonzero(kept)
     issues = label_issues(labels[rows], probabilities[rows])
     return _at(rows, issues["is_label_issue"].to_numpy(), len(labels))
-
-
-def _distances(
-    embeddings: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"], means: Float[np.ndarray, "k d"]
-) -> Float[np.ndarray, " n"]:
-    """Return the L2 distance of each image's vector to the mean of its class, by blocks, float64."""
-    step = max(1, (1 << 22) // embeddings.shape[1])  # 32 MiB of float64
-    distances = np.empty(len(labels))
-    for start in range(0, len(labels), step):
-        rows = slice(start, start + step)
-        distances[rows] = np.linalg.norm(embeddings[rows].astype(np.float64) - means[labels[rows]], axis=1)
-    return distances

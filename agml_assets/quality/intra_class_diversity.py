@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from agml_assets.dataset.image_index import declared_classes
 from agml_assets.quality.clusters import (
     COPY_DISTANCE,
+    centroid_distances,
     centroids,
     count_classes,
     distances_to_centroid,
@@ -16,6 +17,7 @@ from agml_assets.quality.clusters import (
     unfit_vectors,
 )
 from agml_assets.quality.images import skipped
+from agml_assets.quality.intervals import Resamples, bootstrap_interval
 from agml_assets.settings import Settings
 
 
@@ -24,6 +26,7 @@ def intra_class_diversity(
     image_index: pl.DataFrame,
     embeddings: Float[np.ndarray, "n d"],
     labels: Int[np.ndarray, " n"],
+    duplicate_groups: pl.DataFrame,
     settings: Settings,
 ) -> dict[str, Any]:
     """Measure the spread of each class around its centroid, and the mean distance within it.
@@ -37,6 +40,7 @@ def intra_class_diversity(
         image_index: Declares the classes; one is enough.
         embeddings: float32 rows of unit L2 norm.
         labels: int64, the class of each row.
+        duplicate_groups: `joined` group of each row, for the interval.
         settings: Names the embedding model.
 
     Returns:
@@ -48,7 +52,7 @@ def intra_class_diversity(
         Added: `mean_diversity_present`, over classes with at least two images, null if there is none;
         `n_classes_measured`, the number of those; `per_class_cosine_distance` by class name, null with fewer
         than two images; `mean_cosine_distance`, its mean, null likewise; `identical_classes`, classes of
-        at least two images that the model cannot tell apart.
+        at least two images that the model cannot tell apart; `intervals`, of `mean_diversity`.
 
         Skipped where there is no image or a vector is not finite.
 
@@ -84,4 +88,27 @@ def intra_class_diversity(
         "identical_classes": [
             names[label] for label in by_name if measured[label] and spreads[label] <= COPY_DISTANCE
         ],
+        "intervals": {
+            "mean_diversity": _interval(embeddings, labels, means, Resamples.of(duplicate_groups)),
+        },
     }
+
+
+def _interval(
+    embeddings: Float[np.ndarray, "n d"],
+    labels: Int[np.ndarray, " n"],
+    means: Float[np.ndarray, "k d"],
+    resamples: Resamples,
+) -> dict[str, Any]:
+    """Return the interval of the mean over classes, the centroids held fixed; an absent class counts 0."""
+    from scipy.sparse import csr_array
+
+    n, k = len(labels), len(means)
+    rows = np.arange(n)
+    values = np.append(centroid_distances(embeddings, labels, means), np.ones(n))
+    columns = csr_array((values, (np.append(rows, rows), np.append(labels, k + labels))), shape=(n, 2 * k))
+
+    def mean_diversity(sums: Float[np.ndarray, "b c"]) -> Float[np.ndarray, " b"]:
+        return (sums[:, :k] / np.maximum(sums[:, k:], 1)).mean(axis=1)
+
+    return bootstrap_interval(resamples, rows, columns, mean_diversity, "the class centroids")

@@ -117,7 +117,12 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         name="feature_separability",
         phase=2,
-        inputs=("dataset/image_index", "embeddings/embeddings", "embeddings/labels"),
+        inputs=(
+            "dataset/image_index",
+            "embeddings/embeddings",
+            "embeddings/labels",
+            "embeddings/duplicate_groups",
+        ),
         settings=("embed_model", "max_silhouette_samples"),
         code_version="1",
         compute=feature_separability,
@@ -129,7 +134,12 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         name="intra_class_diversity",
         phase=2,
-        inputs=("dataset/image_index", "embeddings/embeddings", "embeddings/labels"),
+        inputs=(
+            "dataset/image_index",
+            "embeddings/embeddings",
+            "embeddings/labels",
+            "embeddings/duplicate_groups",
+        ),
         settings=("embed_model",),
         code_version="1",
         compute=intra_class_diversity,

@@ -266,6 +266,7 @@ def test_intra_class_diversity(reports):
             image_index=image_index([label for label in range(len(names)) for _ in range(2)], names),
             embeddings=np.array([[cos(a), side * sin(a)] for a in angles for side in (1, -1)]),
             labels=np.repeat(np.arange(len(names)), 2),
+            duplicate_groups=pl.DataFrame({"row": range(2 * len(names)), "joined": range(2 * len(names))}),
             settings=SETTINGS,
         )
         assert_published_first(ours, published)

@@ -233,6 +233,8 @@ def test_a_setting_makes_stale_what_depends_on_it_and_nothing_else(copy_of_finis
         "training/test_predictions_grouped",
         "training/out_of_fold_grouped",
         "training/noise_calibration",
+        "quality/feature_separability",
+        "quality/intra_class_diversity",
         "quality/near_duplicate",
         "quality/dataset_cartography",
         "quality/class_confusability",

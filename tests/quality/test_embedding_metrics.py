@@ -1,6 +1,7 @@
 import json
 
 import numpy as np
+import polars as pl
 import pytest
 from sklearn.metrics import davies_bouldin_score, silhouette_samples, silhouette_score
 
@@ -17,6 +18,12 @@ def unit(vectors):
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
+def alone(labels):
+    """Groups of a dataset without copies."""
+    rows = pl.Series(range(len(labels)), dtype=pl.Int64)
+    return pl.DataFrame({"row": rows, "exact": rows, "near": rows, "joined": rows})
+
+
 def blobs(n, n_classes, seed=0, dimension=24):
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, n_classes, n)
@@ -27,7 +34,11 @@ def blobs(n, n_classes, seed=0, dimension=24):
 def test_all_images_are_used_up_to_the_sample_size(index, settings):
     vectors, labels = blobs(300, 4)
     result = feature_separability(
-        image_index=index(labels.tolist(), list("abcd")), embeddings=vectors, labels=labels, settings=settings
+        image_index=index(labels.tolist(), list("abcd")),
+        embeddings=vectors,
+        labels=labels,
+        duplicate_groups=alone(labels),
+        settings=settings,
     )
     samples = silhouette_samples(vectors, labels, metric="cosine")
     assert result["n_silhouette_samples"] == result["n_total"] == 300
@@ -45,6 +56,7 @@ def test_beyond_the_sample_size_the_published_score_is_of_the_sample_and_the_add
         image_index=index(labels.tolist(), list("abc")),
         embeddings=vectors,
         labels=labels,
+        duplicate_groups=alone(labels),
         settings=settings.override({"max_silhouette_samples": 100}, "test"),
     )
     sample = published_sample(labels, 100)
@@ -101,6 +113,7 @@ def measure(metric, index, vectors, labels, names, settings):
         image_index=index(list(labels), names),
         embeddings=unit(np.asarray(vectors, dtype=float)) if np.isfinite(vectors).all() else vectors,
         labels=np.asarray(labels),
+        duplicate_groups=alone(labels),
         settings=settings,
     )
 
@@ -152,6 +165,7 @@ def test_vectors_of_other_length_are_refused(metric, index, settings):
             image_index=index([0, 0, 1, 1], ["a", "b"]),
             embeddings=np.array(ANGLES) * 3,
             labels=np.array([0, 0, 1, 1]),
+            duplicate_groups=alone([0, 0, 1, 1]),
             settings=settings,
         )
 
@@ -174,6 +188,7 @@ def test_diversity_is_the_mean_l2_distance_to_the_plain_mean(index, settings):
         image_index=index(labels.tolist(), ["c", "a", "b"]),
         embeddings=vectors,
         labels=labels,
+        duplicate_groups=alone(labels),
         settings=settings,
     )
     assert list(result["per_class_diversity"]) == ["a", "b", "c"]
@@ -211,3 +226,23 @@ def test_singletons_only_have_no_diversity_to_average(index, settings):
     assert result["mean_diversity"] == 0.0
     assert result["mean_diversity_present"] is None
     assert result["mean_cosine_distance"] is None
+
+
+def test_intervals_of_silhouette_and_diversity_hold_the_centroids_and_hold_the_figures(index, settings):
+    vectors, labels = blobs(300, 3)
+    given = {"embeddings": vectors, "labels": labels, "duplicate_groups": alone(labels), "settings": settings}
+    images = index(labels.tolist(), list("abc"))
+    for metric, figure in (
+        (feature_separability, "silhouette_score_all"),
+        (intra_class_diversity, "mean_diversity"),
+    ):
+        value = metric(image_index=images, **given)
+        interval = value["intervals"][figure]
+        assert interval["kind"] == "sample"
+        assert interval["low"] < value[figure] < interval["high"]
+        assert "given the class centroids" in interval["method"]
+    # Of a mean of independent values, the bootstrap's interval is about 1.96 standard errors to each side.
+    samples = silhouette_samples(vectors, labels, metric="cosine")
+    error = samples.std(ddof=1) / np.sqrt(len(samples))
+    limits = feature_separability(image_index=images, **given)["intervals"]["silhouette_score_all"]
+    assert limits["high"] - limits["low"] == pytest.approx(2 * 1.96 * error, rel=0.1)

@@ -134,7 +134,7 @@ def invent_card(
 
     shared = {"image_index": index, "settings": settings}
     by_split = shared | {"splits": splits}
-    by_vector = shared | {"embeddings": embeddings, "labels": labels}
+    by_vector = shared | {"embeddings": embeddings, "labels": labels, "duplicate_groups": groups}
     uncalibrated = {"skipped": True, "reason": "Too few images."}
     measured = {
         "class_imbalance": lambda: class_imbalance(**by_split),

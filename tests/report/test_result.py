@@ -111,7 +111,7 @@ def test_a_stale_metric_is_left_out_and_named(dataset):
     reasons = left_out(judge_dataset(changed))
     assert reasons["embeddings/neighbors"] == "made with near_dup_threshold = 0.98, now 0.9"
     assert reasons["quality/near_duplicate"] == "embeddings/neighbors is stale"
-    assert "quality/feature_separability" not in reasons
+    assert "quality/exact_duplicate" not in reasons
 
 
 def test_a_missing_metric_is_left_out_and_named(dataset):
