@@ -71,8 +71,18 @@ DEPENDENCIES = {
         "embeddings/neighbors",
         "embeddings/duplicate_groups",
     },
-    "quality/feature_separability": {"dataset/image_index", "embeddings/embeddings", "embeddings/labels"},
-    "quality/intra_class_diversity": {"dataset/image_index", "embeddings/embeddings", "embeddings/labels"},
+    "quality/feature_separability": {
+        "dataset/image_index",
+        "embeddings/duplicate_groups",
+        "embeddings/embeddings",
+        "embeddings/labels",
+    },
+    "quality/intra_class_diversity": {
+        "dataset/image_index",
+        "embeddings/duplicate_groups",
+        "embeddings/embeddings",
+        "embeddings/labels",
+    },
     "quality/dataset_cartography": {"dataset/image_index", "training/dynamics", "embeddings/duplicate_groups"},
     "quality/class_confusability": {
         "dataset/image_index",
