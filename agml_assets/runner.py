@@ -12,7 +12,7 @@ from agml_assets.dataset.artifacts import PIXELS
 from agml_assets.errors import UserError
 from agml_assets.lineage import Artifact, Verdict
 from agml_assets.quality.artifacts import SCORE
-from agml_assets.quality.summary import MEASURED, asked_for, judge_dataset
+from agml_assets.quality.summary import asked_for, failures_of_run, judge_dataset
 from agml_assets.registry.datasets import load_registry, resolve_dataset
 from agml_assets.report.artifacts import ARTIFACTS as REPORT_ARTIFACTS
 from agml_assets.report.artifacts import CONFIG_USED, RESULT
@@ -187,12 +187,6 @@ def _root_cause(error: "SerializableErrorInfo | None") -> str:
     return error.message.partition(f"{error.cls_name}: ")[2] if error.cls_name == "Failure" else error.message
 
 
-def _notes(bench: DatasetWorkspace, run_id: str) -> list[str]:
-    """Return what was noted beside the artifacts that a run failed to make."""
-    notes = (bench.store.failure(bench.key, artifact.file) for artifact in MEASURED.values())
-    return [note["error"] for note in notes if note and note["run_id"] == run_id]
-
-
 def _describe_failures(done: "dg.ExecuteInProcessResult", bench: DatasetWorkspace) -> str:
     reasons = []
     for event in done.all_events:
@@ -202,7 +196,7 @@ def _describe_failures(done: "dg.ExecuteInProcessResult", bench: DatasetWorkspac
                 raise KeyboardInterrupt
             told = data.user_failure_data.description if data.user_failure_data else None
             if data.error and data.error.cls_name == "DagsterAssetCheckFailedError":
-                told = "\n".join(_notes(bench, done.run_id))
+                told = "\n".join(failures_of_run(bench, done.run_id))
             if not told and data.error:
                 logger.error("%s", data.error.to_string())  # no user's mistake: show where it happened
             reasons.append(f"{event.step_key}: {told or _root_cause(data.error)}")

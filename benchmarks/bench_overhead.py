@@ -54,6 +54,7 @@ def run_pure_functions(registry: Path, out: Path) -> None:
     from agml_assets.quality.metrics import METRICS
     from agml_assets.quality.score import score
     from agml_assets.quality.score_intervals import score_intervals
+    from agml_assets.quality.summary import BEHIND_THE_SCORE
     from agml_assets.registry.datasets import load_registry
     from agml_assets.settings import Settings
     from agml_assets.training.grouped_splits import grouped_splits
@@ -118,13 +119,7 @@ def run_pure_functions(registry: Path, out: Path) -> None:
         if metric.settings:
             arguments["settings"] = settings
         metrics[metric.name] = metric.compute(**arguments)
-    behind = {
-        name: made[name]
-        for name in (
-            "image_index", "embeddings", "dynamics", "test_predictions", "test_predictions_grouped", "out_of_fold",
-            "out_of_fold_grouped",
-        )
-    }  # fmt: skip
+    behind = {artifact.name: made[artifact.name] for artifact in BEHIND_THE_SCORE}
     phases = [1, 2, 3]
     scored = {
         **score(metrics, phases),

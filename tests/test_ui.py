@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -12,27 +11,16 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from selenium import webdriver
 from selenium.common.exceptions import WebDriverException
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
+
+from tests.chromium import open_chromium
 
 pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-    "--window-size=1500,1300",
-)
 # The planted copies of the sample: 16 exact and 20 near ones, each of another image; two files are truncated.
 SOURCE, USABLE, EXACT_PAIRS, NEAR_PAIRS = 300, 298, 16, 16 + 20
 # Pairs, for the driver sorts the keys of an object.
@@ -111,15 +99,7 @@ def _stop(server):
 
 @pytest.fixture(scope="module")
 def browser(root):
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    assert chromium and driver, (
-        "This test drives a browser: install Debian's packages `chromium` and `chromium-driver`."
-    )
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for flag in (*FLAGS, f"--user-data-dir={root / 'profile'}"):
-        options.add_argument(flag)
-    with webdriver.Chrome(options=options, service=Service(driver)) as browser:
+    with open_chromium(root / "profile", "--window-size=1500,1300") as browser:
         yield browser
 
 

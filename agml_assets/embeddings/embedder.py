@@ -215,9 +215,7 @@ class _Transformers:
         from transformers import AutoConfig, AutoImageProcessor
 
         self._name = model
-        # What looks like a path and exists is one; everything else is a name on the hub.
-        folder = expand_path(model) if model.startswith((".", "~", "/", "$")) else Path(model)
-        self._local = folder if folder.is_dir() else None
+        self._local = local_model(model)
         self._where: dict[str, Any] = {
             "pretrained_model_name_or_path": str(self._local or model),
             "revision": revision or "main",
@@ -236,7 +234,7 @@ class _Transformers:
             "preprocessing": rules,
         }
         if self._local is not None:
-            self.identity["weights"] = _digest_weights(self._local, model)
+            self.identity["weights"] = digest_weights(self._local, f"model folder {model!r}")
             self.identity["model"] = self._local.name
         size, crop = rules.get("size") or {}, rules.get("crop_size") or {}
         self._crop = (crop.get("height") or 0, crop.get("width") or 0)
@@ -315,10 +313,17 @@ def _cannot_load(model: str, error: Exception) -> UserError:
     )
 
 
-def _digest_weights(folder: Path, model: str) -> str:
+def local_model(name: str) -> Path | None:
+    """Return the folder that a model's name means, where it exists; None means a name on the hub."""
+    folder = expand_path(name) if name.startswith((".", "~", "/", "$")) else Path(name)
+    return folder if folder.is_dir() else None
+
+
+def digest_weights(folder: Path, what: str) -> str:
+    """Return a digest of the weights and configuration in a model folder; `what` names it where it has none."""
     files = sorted(p for p in folder.iterdir() if p.suffix in (".safetensors", ".bin") or p.name == "config.json")
     if not any(p.suffix != ".json" for p in files):
-        raise UserError(f"The model folder {model!r} holds no weights (*.safetensors or *.bin).")
+        raise UserError(f"The {what} holds no weights (*.safetensors or *.bin).")
     return "-".join(file_digest(p)[:16] for p in files)
 
 

@@ -13,7 +13,10 @@ from jaxtyping import Bool, Float, Int
 
 from agml_assets.dataset.image_index import declared_classes, usable_images
 from agml_assets.quality.clusters import centroid_distances, centroids, cosine_silhouettes, unfit_vectors
+from agml_assets.quality.dataset_cartography import map_images
+from agml_assets.quality.label_noise import label_issues
 from agml_assets.quality.score import Metrics
+from agml_assets.training.noise_calibration import judged_rows
 
 VALUES = (
     "silhouette",
@@ -76,7 +79,7 @@ def image_values(
         out_of_fold: Class probabilities of every image from published folds.
         out_of_fold_grouped: The same from leak-safe folds.
     """
-    images = usable_images(image_index).sort("row")
+    images = usable_images(image_index)
     labels = images["label"].to_numpy()
     n_classes = len(declared_classes(image_index))
     columns: dict[str, Float[np.ndarray, " n"]] = {}
@@ -87,8 +90,6 @@ def image_values(
         columns["silhouette"] = cosine_silhouettes(embeddings, labels, n_classes)
         columns["centroid_distance"] = centroid_distances(embeddings, labels, means)
     if dynamics is not None and dynamics["true_eval"].size:
-        from agml_assets.quality.dataset_cartography import map_images
-
         cartography = map_images(dynamics)
         rows = cartography["row"].to_numpy()
         columns["hard"] = _at(rows, (cartography["category"] == "hard").to_numpy(), len(labels))
@@ -104,8 +105,6 @@ def image_values(
     if out_of_fold is not None and len(out_of_fold):
         columns["flagged"] = _flags(labels, out_of_fold, np.ones(len(labels), dtype=bool))
     if out_of_fold_grouped is not None and len(out_of_fold_grouped):
-        from agml_assets.training.noise_calibration import judged_rows
-
         kept = ~images["class_name"].is_in(_left_out(metrics, "label_noise")).to_numpy()
         columns["flagged_grouped"] = _flags(
             labels, out_of_fold_grouped, kept & judged_rows(labels, out_of_fold_grouped)
@@ -140,8 +139,6 @@ def _correct(
 def _flags(
     labels: Int[np.ndarray, " n"], probabilities: Float[np.ndarray, "n k"], kept: Bool[np.ndarray, " n"]
 ) -> Float[np.ndarray, " n"]:
-    from agml_assets.quality.label_noise import label_issues
-
     rows = np.flatnonzero(kept)
     issues = label_issues(labels[rows], probabilities[rows])
     return _at(rows, issues["is_label_issue"].to_numpy(), len(labels))

@@ -36,6 +36,12 @@ def judge_dataset(dataset: DatasetWorkspace) -> dict[str, Verdict]:
     return judge(dataset.store, dataset.key, MEASURED, dataset.settings, lambda: source_digest(dataset.entry))
 
 
+def failures_of_run(dataset: DatasetWorkspace, run_id: str) -> list[str]:
+    """Return what was noted beside the artifacts that a run failed to make."""
+    notes = (dataset.store.failure(dataset.key, artifact.file) for artifact in MEASURED.values())
+    return [note["error"] for note in notes if note and note["run_id"] == run_id]
+
+
 def asked_for(dataset: DatasetWorkspace) -> list[Artifact]:
     """Return the artifacts of the dataset's phases, and all that these are made from, each after its inputs."""
     wanted = {key for key, artifact in MEASURED.items() if _phase_of(artifact) in dataset.entry.phases}

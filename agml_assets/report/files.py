@@ -1,15 +1,19 @@
 """The files of a dataset's report: what makes each, and the writing of them from whatever is current."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
+
+import polars as pl
 
 from agml_assets.dataset.artifacts import IMAGE_INDEX, PIXELS
 from agml_assets.embeddings.artifacts import UMAP_PROJECTION
 from agml_assets.lineage import Artifact, Verdict
 from agml_assets.quality.artifacts import SCORE
 from agml_assets.quality.dataset_cartography import map_images
-from agml_assets.quality.summary import MEASURED, asked_for, judge_dataset, score_dataset
-from agml_assets.report.artifacts import ARTIFACTS, CARD, CONFIG_USED, CROISSANT, ISSUES, RESULT
+from agml_assets.quality.summary import asked_for, failures_of_run, judge_dataset, score_dataset
+from agml_assets.report.artifacts import ARTIFACTS
 from agml_assets.report.card import CardData, build_card
 from agml_assets.report.croissant import build_croissant
 from agml_assets.report.issues import build_issues
@@ -25,9 +29,10 @@ def write_report(
     dataset: DatasetWorkspace, verdicts: Verdicts, wanted: tuple[Artifact, ...] = ARTIFACTS
 ) -> Iterator[tuple[Artifact, Any, Sidecar]]:
     """Write the wanted files one by one; yield each with its value and sidecar."""
+    report = _Report(dataset, verdicts)
     for artifact in wanted:
         making = Making(dataset, artifact)
-        value = _BUILDERS[artifact](dataset, verdicts)
+        value = getattr(report, artifact.name)
         yield artifact, value, making.write(value)
 
 
@@ -37,8 +42,7 @@ def report_after_failure(dataset: DatasetWorkspace, run_id: str) -> bool:
     For the end of a run, as Dagster skips these assets when a step before them has failed. Nothing is written
     where no image was read yet.
     """
-    failures = (dataset.store.failure(dataset.key, artifact.file) for artifact in MEASURED.values())
-    if not any(failure and failure["run_id"] == run_id for failure in failures):
+    if not failures_of_run(dataset, run_id):
         return False
     if dataset.store.sidecar(dataset.key, IMAGE_INDEX.file) is None:
         return False
@@ -68,28 +72,45 @@ def left_out(verdicts: Verdicts) -> dict[str, str]:
     return {key: verdict.reason for key, verdict in verdicts.items() if verdict.state != "current"}
 
 
-def _build_card(dataset: DatasetWorkspace, verdicts: Verdicts) -> str:
-    def current(artifact: Artifact) -> Any:
-        return dataset.read(artifact) if verdicts[artifact.key].state == "current" else None
+@dataclass(frozen=True)
+class _Report:
+    """The values of the files, by the names of their artifacts; what the card shares with others is made once."""
 
-    dynamics = current(DYNAMICS)
-    pixels = dataset.sidecar(PIXELS) if verdicts[PIXELS.key].state == "current" else None
-    return build_card(
-        CardData(
-            result=build_result(dataset, verdicts),
-            config_used=build_config_used(dataset, verdicts),
-            issues=build_issues(dataset, verdicts),
-            points=current(UMAP_PROJECTION),
-            cartography=map_images(dynamics) if dynamics is not None and dynamics["true_eval"].size else None,
-            pixels=current(PIXELS) if pixels is not None and not pixels.removed else None,
+    dataset: DatasetWorkspace
+    verdicts: Verdicts
+
+    @cached_property
+    def config_used(self) -> dict[str, Any]:
+        return build_config_used(self.dataset, self.verdicts)
+
+    @cached_property
+    def result(self) -> dict[str, Any]:
+        return build_result(self.dataset, self.verdicts)
+
+    @cached_property
+    def issues(self) -> pl.DataFrame:
+        return build_issues(self.dataset, self.verdicts)
+
+    @property
+    def croissant(self) -> dict[str, Any]:
+        return build_croissant(self.dataset, self.verdicts)
+
+    @property
+    def card(self) -> str:
+        dynamics = self._current(DYNAMICS)
+        return build_card(
+            CardData(
+                result=self.result,
+                config_used=self.config_used,
+                issues=self.issues,
+                points=self._current(UMAP_PROJECTION),
+                cartography=map_images(dynamics) if dynamics is not None and dynamics["true_eval"].size else None,
+                pixels=self._current(PIXELS),
+            )
         )
-    )
 
-
-_BUILDERS: Mapping[Artifact, Callable[[DatasetWorkspace, Verdicts], Any]] = {
-    CONFIG_USED: build_config_used,
-    RESULT: build_result,
-    ISSUES: build_issues,
-    CROISSANT: build_croissant,
-    CARD: _build_card,
-}
+    def _current(self, artifact: Artifact) -> Any:
+        """Read an artifact; None where it is not current or was removed to save space."""
+        if self.verdicts[artifact.key].state != "current" or self.dataset.sidecar(artifact).removed:
+            return None
+        return self.dataset.read(artifact)

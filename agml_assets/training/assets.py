@@ -35,8 +35,6 @@ from agml_assets.training.reference_trainer import (
 )
 from agml_assets.workspace import Workspace
 
-_CALIBRATION_SEED = 42
-
 
 def build_assets(datasets: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinition]:
     """Return the assets of this room for the given dataset partitions."""
@@ -182,7 +180,6 @@ def build_assets(datasets: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinit
                 work.read(DUPLICATE_GROUPS).sort("row")["joined"].to_numpy(),
                 work.read(GROUPED_SPLITS).sort("row")["fold"].to_numpy(),
                 len(declared_classes(work.read(IMAGE_INDEX))),
-                seed=_CALIBRATION_SEED,
                 progress=work.progress("regressions of the calibration fitted"),
             )
             return work.done(value, {"not_computable": value["reason"]} if value.get("skipped") else {})

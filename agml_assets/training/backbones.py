@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agml_assets.embeddings.embedder import PACKAGED_MODEL
+from agml_assets.embeddings.embedder import PACKAGED_MODEL, digest_weights, local_model
 from agml_assets.errors import UserError, did_you_mean
-from agml_assets.settings import expand_path
 from agml_assets.store import file_digest
 
 if TYPE_CHECKING:
@@ -102,9 +101,7 @@ def _transformers(name: str) -> Backbone:
     from transformers import AutoConfig
 
     model = NAMED.get(name, name)
-    # What looks like a path and exists is one; everything else is a name on the hub.
-    folder = expand_path(model) if model.startswith((".", "~", "/", "$")) else Path(model)
-    local = folder if name not in NAMED and folder.is_dir() else None
+    local = None if name in NAMED else local_model(model)
     where = {"pretrained_model_name_or_path": str(local or model), "trust_remote_code": False}
     try:
         config = AutoConfig.from_pretrained(**where)
@@ -113,7 +110,7 @@ def _transformers(name: str) -> Backbone:
         raise _cannot_load(name, error) from None
     identity = {"model": model, "revision": getattr(config, "_commit_hash", None), "mean": mean, "std": std}
     if local is not None:
-        identity |= {"model": local.name, "weights": _digest_files(local, name)}
+        identity |= {"model": local.name, "weights": digest_weights(local, f"folder of the backbone {name!r}")}
 
     def load() -> "tuple[torch.nn.Module, str]":
         return _load_classifier(name, where)
@@ -176,10 +173,3 @@ def _cannot_load(name: str, error: Exception) -> UserError:
         "image-classification model. Without network, choose efficientnet_lite0, name a local folder, or download "
         "the model beforehand into $HF_HOME."
     )
-
-
-def _digest_files(folder: Path, name: str) -> str:
-    files = sorted(p for p in folder.iterdir() if p.suffix in (".safetensors", ".bin") or p.name == "config.json")
-    if not any(p.suffix != ".json" for p in files):
-        raise UserError(f"The folder of the backbone {name!r} holds no weights (*.safetensors or *.bin).")
-    return "-".join(file_digest(p)[:16] for p in files)

@@ -1,32 +1,20 @@
 """The card in a browser: no error, no request, every section; by mouse and by keyboard, in light and dark."""
 
 import json
-import shutil
 from importlib.resources import files
 
 import pytest
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from agml_assets.report.card import build_card
+from tests.chromium import open_chromium
 from tests.report.cards import CLASSES, invent_card
 from tests.report.test_card import SECTIONS
 
 pytestmark = pytest.mark.slow
 
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-)
 LONG = tuple(f"</script><script>boom({i})</script> {'angular_leaf_spot_' * 6}{i}" for i in range(120))
 CARDS = {
     "usual": {},
@@ -61,16 +49,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser(folder):
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    assert chromium and driver, (
-        "This test drives a browser: install Debian's packages `chromium` and `chromium-driver`."
-    )
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for flag in (*FLAGS, f"--user-data-dir={folder / 'profile'}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    with webdriver.Chrome(options=options, service=Service(driver)) as browser:
+    with open_chromium(folder / "profile", loggingPrefs={"browser": "ALL", "performance": "ALL"}) as browser:
         yield browser
 
 
