@@ -127,7 +127,7 @@ def _was_removed(bench: DatasetWorkspace, artifact: Artifact) -> bool:
 
 
 def _report_is_current(bench: DatasetWorkspace, verdicts: Mapping[str, Verdict]) -> bool:
-    if any(bench.store.sidecar(bench.key, file) is None for file in (SCORE.file, RESULT.file)):
+    if any(bench.store.sidecar(bench.key, artifact.file) is None for artifact in (SCORE, *REPORT_ARTIFACTS)):
         return False
     return _last_config(bench) == build_config_used(bench, verdicts)
 

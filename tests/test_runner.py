@@ -9,6 +9,7 @@ import agml_assets
 from agml_assets import cli
 from agml_assets.dataset import assets as dataset_assets
 from agml_assets.errors import UserError
+from agml_assets.report.artifacts import ARTIFACTS as REPORT
 from agml_assets.report.artifacts import CONFIG_USED
 from tests.tiny import write_images, write_registry
 
@@ -77,3 +78,12 @@ def test_a_damaged_list_of_settings_is_written_again(run, tmp_path):
     file.write_bytes(content[:10] + b"\xff" + content[11:])
     run()
     assert file.read_bytes() == content
+
+
+@pytest.mark.parametrize("artifact", REPORT, ids=lambda artifact: artifact.key)
+def test_a_file_of_the_report_that_was_deleted_is_written_again(run, tmp_path, artifact):
+    run()
+    file = tmp_path / "results" / "tiny" / artifact.file
+    file.unlink()
+    run()
+    assert file.exists()
