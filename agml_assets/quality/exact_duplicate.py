@@ -16,6 +16,7 @@ from agml_assets.quality.groups import (
     native_split_leaks,
 )
 from agml_assets.quality.images import skipped, with_splits
+from agml_assets.quality.intervals import census
 from agml_assets.settings import Settings
 
 
@@ -48,7 +49,7 @@ def exact_duplicate(
         `duplicate_groups`, `cross_split_duplicates`) and `redundant_images`, those that could go
         without losing a picture (images minus groups); `largest_group`; `native_split_leaks`, see
         `groups.native_split_leaks`; `label_conflicts`, copies that carry different labels, see
-        `groups.label_conflicts`.
+        `groups.label_conflicts`; `intervals`, which name the rates as a census.
 
         Skipped where there is no image or the recipe puts none into a split.
     """
@@ -77,4 +78,5 @@ def exact_duplicate(
             "native_split_leaks": native_split_leaks(by_blake3, images["native"].count() > 0),
             "label_conflicts": label_conflicts(by_blake3),
         },
+        "intervals": census("exact_duplicate_rate", "blake3.duplicate_rate"),
     }

@@ -24,6 +24,9 @@ MIN_EVENT_GROUPS = 10
 MIN_CLASS_GROUPS = 30
 """Groups that every class must have for the interval of macro-F1 to keep its level."""
 
+MAX_GROUP_SHARE = 0.1
+"""Share of the images in one group beyond which the interval of a share is wider than its level asks for."""
+
 _SEED = 42
 _Z = 1.959963984540054  # 97.5 % quantile of the standard normal distribution
 _BLOCK_VALUES = 1 << 22  # counts drawn at once
@@ -367,6 +370,12 @@ def no_interval(reason: str) -> dict[str, Any]:
     return {"kind": "none", "reason": reason}
 
 
+def census(*figures: str) -> dict[str, Any]:
+    """Return what stands in place of the intervals of figures for which every image was counted."""
+    reason = "Every image of the dataset was counted: there is no sampling error."
+    return {figure: {"kind": "census", "reason": reason} for figure in figures}
+
+
 def _score_limits(share: Any, n: Any, z: float) -> tuple[Any, Any]:
     z2 = z * z
     centre = (share + z2 / (2 * n)) / (1 + z2 / n)
@@ -420,7 +429,13 @@ def few_events(sizes: Int[np.ndarray, " g"], successes: Float[np.ndarray, "g *r"
 def _warn_of_few_events(sizes: Int[np.ndarray, " g"], successes: Float[np.ndarray, " g"]) -> str | None:
     holding, free = few_events(sizes, successes)
     if min(holding, free) >= MIN_EVENT_GROUPS:
-        return None
+        largest = float(sizes.max() / sizes.sum())
+        if largest <= MAX_GROUP_SHARE:
+            return None
+        return (
+            f"One group of copies holds {largest:.0%} of the images; beyond {MAX_GROUP_SHARE:.0%} the interval can "
+            f"be wider than {LEVEL:.0%} asks for."
+        )
     return (
         f"{holding} groups of copies hold images of the rarer kind, {free} hold none; with fewer than "
         f"{MIN_EVENT_GROUPS} of either the interval can cover less often than {LEVEL:.0%}."

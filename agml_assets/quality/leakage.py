@@ -70,8 +70,8 @@ def leakage(
         `leak_safe`: {`mode`, the setting; `accuracy`, `macro_f1`, `n_test`, `n_classes`, over the classes that are
         kept; `classes_left_out`, [{`class`, `groups`, `reason`}]; `sizes`, images of {`train`, `val`, `test`},
         those of classes left out among them}. Left out are, of the classes with images, those with fewer than
-        three groups, the main class of a group larger than the room left, and any class without a training or a
-        test image; in `subset`, only those last. Below half of the classes or 30 test images both figures are
+        three groups, those without a training or a test image and, but for `subset`, the main class of a group
+        larger than the room left. Below half of the classes or 30 test images both figures are
         null and `reason` begins "not identifiable"; with `off`, it names the setting.
 
         `leakage_inflation`: published minus leak-safe accuracy, as a fraction; null, with
@@ -112,7 +112,7 @@ def leakage(
     safe = _tested(test_predictions_grouped, labels)
     subset = settings.leak_safe == "subset"
     parts = _without_copies(images, safe.rows) if subset else images["grouped"]
-    left_out = _classes_left_out(images, parts, names, by_group=not subset)
+    left_out = _classes_left_out(images, parts, names, drawn_by_group=not subset)
     kept = np.bincount(labels, minlength=len(names)) > 0
     n_present = int(kept.sum())
     kept[list(left_out)] = False
@@ -223,7 +223,7 @@ def _without_copies(images: pl.DataFrame, test_rows: Int[np.ndarray, " m"]) -> p
 
 
 def _classes_left_out(
-    images: pl.DataFrame, parts: pl.Series, names: list[str], by_group: bool
+    images: pl.DataFrame, parts: pl.Series, names: list[str], drawn_by_group: bool
 ) -> dict[int, dict[str, Any]]:
     """Return the classes that leak-safe figures leave out, by label, with the first reason that applies."""
     classes = (
@@ -247,9 +247,9 @@ def _classes_left_out(
     room = dict(large.group_by("label").agg(pl.col("size").max()).iter_rows())
     left_out = {}
     for label, groups, train, test in classes.sort("label").iter_rows():
-        if by_group and groups < MIN_CLASS_GROUPS:
+        if groups < MIN_CLASS_GROUPS:
             reason = f"class with {groups} {'group' if groups == 1 else 'groups'}"
-        elif by_group and label in room:
+        elif drawn_by_group and label in room:
             reason = f"group of {room[label]} images {EXCEEDS_ROOM}"
         elif not test:
             reason = "no test image that has no copy in train"

@@ -8,6 +8,7 @@ import polars as pl
 from agml_assets.dataset.image_index import usable_images
 from agml_assets.quality.entropy import entropy
 from agml_assets.quality.images import skipped
+from agml_assets.quality.intervals import census
 
 MAX_VALUES = 200
 """Distinct values beyond which a column is taken for an identifier or a measurement, not a condition."""
@@ -41,7 +42,8 @@ def metadata_coverage(*, image_index: pl.DataFrame) -> dict[str, Any]:
         Added: `normalized_entropy_dataset`, the same by the dataset-wide number of values;
         `n_values` {column: distinct values}; `value_names` {column: {integer: name}} of class labels;
         `not_covered` {column: {skipped, reason, n_values}}, columns with too many values
-        (identifiers, file names, measurements), which are left out of all the others.
+        (identifiers, file names, measurements), which are left out of all the others; `intervals`, which
+        name the figures as a census.
 
         Skipped, with the published reason, where there is no metadata column.
     """
@@ -87,6 +89,7 @@ def metadata_coverage(*, image_index: pl.DataFrame) -> dict[str, Any]:
             result["value_names"][name] = {
                 str(code): value for code, value in zip(seen.to_physical(), seen, strict=True)
             }
+    result["intervals"] = census("normalized_entropy", "normalized_entropy_dataset")
     return result
 
 

@@ -51,7 +51,7 @@ METRICS: tuple[Metric, ...] = (
         phase=1,
         inputs=("dataset/image_index", "dataset/splits"),
         settings=("split_recipe",),
-        code_version="1",
+        code_version="2",
         compute=class_imbalance,
         headline={
             "imbalance_ratio": lambda value: float(value["imbalance_ratio"]),
@@ -64,7 +64,7 @@ METRICS: tuple[Metric, ...] = (
         phase=1,
         inputs=("dataset/image_index", "dataset/pixel_hashes", "dataset/splits"),
         settings=("split_recipe",),
-        code_version="1",
+        code_version="2",
         compute=exact_duplicate,
         headline={
             "exact_duplicate_pct": lambda value: _percent(value["blake3"]["duplicate_count"], value),
@@ -79,7 +79,7 @@ METRICS: tuple[Metric, ...] = (
         phase=1,
         inputs=("dataset/image_index",),
         settings=(),
-        code_version="1",
+        code_version="2",
         compute=resolution_consistency,
         headline={
             "mean_width_px": lambda value: float(value["upright"]["width"]["mean"]),
@@ -92,7 +92,7 @@ METRICS: tuple[Metric, ...] = (
         phase=1,
         inputs=("dataset/image_index",),
         settings=(),
-        code_version="1",
+        code_version="2",
         compute=metadata_coverage,
         headline={"metadata_columns_count": lambda value: float(len(value["metadata_columns"]))},
     ),
@@ -106,7 +106,7 @@ METRICS: tuple[Metric, ...] = (
             "embeddings/duplicate_groups",
         ),
         settings=("split_recipe", "embed_model"),
-        code_version="1",
+        code_version="2",
         compute=near_duplicate,
         headline={
             "near_duplicate_pct": lambda value: _percent(value["near_duplicate_count"], value),
@@ -219,7 +219,7 @@ METRICS: tuple[Metric, ...] = (
             "training/test_predictions_grouped",
         ),
         settings=("split_recipe", "leak_safe"),
-        code_version="1",
+        code_version="2",
         compute=leakage,
         headline={
             "independent_images_count": lambda value: float(value["effective_sample_size"]["overall"]),

@@ -16,6 +16,7 @@ from agml_assets.quality.groups import (
     native_split_leaks,
 )
 from agml_assets.quality.images import skipped, with_splits
+from agml_assets.quality.intervals import census
 from agml_assets.settings import Settings
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ def near_duplicate(
         (`near_duplicate_count`, `near_duplicate_rate` of the images kept, `near_duplicate_groups`)
         when one image of each group of exact copies is kept; `joined_groups`, groups of at least two
         when exact and near copies are taken together; `effective_images`, the number of joined groups,
-        single images included; `native_split_leaks`, `label_conflicts`, as for exact copies.
+        single images included; `native_split_leaks`, `label_conflicts`, as for exact copies;
+        `intervals`, which name the figures as a census.
 
         Skipped where there is no image or the recipe puts none into a split.
     """
@@ -95,4 +97,7 @@ def near_duplicate(
         "effective_images": images["joined"].n_unique(),
         "native_split_leaks": native_split_leaks(near, images["native"].count() > 0),
         "label_conflicts": label_conflicts(near),
+        "intervals": census(
+            "near_duplicate_rate", "without_exact_copies.near_duplicate_rate", "effective_images"
+        ),
     }

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 
 from agml_assets.dataset.image_index import usable_images
 from agml_assets.quality.images import skipped
+from agml_assets.quality.intervals import census
 
 _ROTATED = (5, 6, 7, 8)
 """EXIF orientations that turn an image by a quarter, so that width and height swap (Exif 2.3, tag 0x0112)."""
@@ -32,7 +33,7 @@ def resolution_consistency(*, image_index: pl.DataFrame) -> dict[str, Any]:
         Added: `upright`, width, height and aspect ratio after EXIF rotation, as viewers and models see the
         images (`area_cv` is the same); `rotated_images`, those whose sides swap; `file_bytes`, the same
         four numbers of the encoded size, null where no size is known; `format_distribution`;
-        `multi_frame_images`; `transparent_images`.
+        `multi_frame_images`; `transparent_images`; `intervals`, which name `area_cv` as a census.
 
         Skipped where there is no image.
     """
@@ -57,6 +58,7 @@ def resolution_consistency(*, image_index: pl.DataFrame) -> dict[str, Any]:
         "format_distribution": _distribution(images["format"]),
         "multi_frame_images": images.filter(pl.col("frames") > 1).height,
         "transparent_images": images.filter(pl.col("transparent")).height,
+        "intervals": census("area_cv"),
     }
 
 

@@ -23,6 +23,7 @@ from agml_assets.quality.intervals import (
     RESAMPLES,
     Resamples,
     bootstrap_limits,
+    census,
     few_events,
     no_interval,
 )
@@ -297,7 +298,7 @@ def _intervals(
         if axes[axis] is None:
             result[axis] = no_interval("The axis is not measured.")
         elif not keys:
-            result[axis] = no_interval("The axis counts all images of the dataset; it is no sample.")
+            result |= census(axis)
         elif lack := evidence.lack(keys):
             without[axis] = lack
             result[axis] = no_interval(lack)

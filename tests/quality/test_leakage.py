@@ -191,7 +191,9 @@ def test_without_copies_no_inflation_is_found(index, splits, settings):
     assert result["images_sent_to_train"] == {}
 
 
-def test_a_class_of_two_groups_is_left_out_of_leak_safe_figures_only(index, splits, settings):
+@pytest.mark.parametrize("mode", ["retrain", "subset"])
+def test_a_class_of_two_groups_is_left_out_of_leak_safe_figures_only(index, splits, settings, mode):
+    settings = settings.override({"leak_safe": mode}, "test")
     labels = np.append(np.arange(600) % 3, [3] * 30)
     groups = np.append(np.arange(600), 600 + np.arange(30) % 2)
     result, test, safe = measure(index, splits, labels, groups, settings)

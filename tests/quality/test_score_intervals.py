@@ -182,8 +182,8 @@ def test_what_counts_all_images_has_no_interval():
     values = make_values()
     result = score_intervals(summarise(values, np.arange(400)), PHASES, values, Resamples(np.arange(400)))
     for formula in result.values():
-        assert formula["axes"]["structural"]["kind"] == "none"
-        assert "no sample" in formula["axes"]["structural"]["reason"]
+        assert formula["axes"]["structural"]["kind"] == "census"
+        assert "no sampling error" in formula["axes"]["structural"]["reason"]
 
 
 def test_fewer_than_twenty_groups_give_none_with_the_reason():
