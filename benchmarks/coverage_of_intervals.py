@@ -13,6 +13,7 @@ import numpy as np
 from scipy.sparse import hstack
 
 from agml_assets.quality.intervals import (
+    MAX_GROUP_SHARE,
     MIN_CLASS_GROUPS,
     MIN_EVENT_GROUPS,
     MIN_GROUPS,
@@ -129,6 +130,7 @@ def measure(n: int, classifier: Classifier, kind: str, test_sets: int) -> tuple[
 
     hits = np.add.reduceat(correct, first, axis=0)
     enough_events = (kind == ONE) | (np.minimum(*few_events(sizes, hits)) >= MIN_EVENT_GROUPS)
+    enough_events &= sizes.max() <= MAX_GROUP_SHARE * n
     if kind == ONE:
         low, high = wilson(correct.sum(axis=0), n)
     else:

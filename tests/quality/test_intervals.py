@@ -186,12 +186,12 @@ def test_a_share_with_few_groups_in_error_warns():
     assert mirrored["warning"] == few["warning"]
 
 
-def test_a_group_that_holds_more_than_a_tenth_of_the_images_warns():
+def test_a_group_that_holds_more_than_15_percent_of_the_images_warns():
     rows, correct = np.arange(1000), np.arange(1000) % 3 > 0
-    tenth = proportion_interval(Resamples(np.where(rows < 100, 0, rows)), rows, correct)
-    more = proportion_interval(Resamples(np.where(rows < 110, 0, rows)), rows, correct)
-    assert "warning" not in tenth
-    assert "One group of copies holds 11% of the images" in more["warning"]
+    just = proportion_interval(Resamples(np.where(rows < 150, 0, rows)), rows, correct)
+    more = proportion_interval(Resamples(np.where(rows < 160, 0, rows)), rows, correct)
+    assert "warning" not in just
+    assert "One group of copies holds 16% of the images" in more["warning"]
 
 
 def test_macro_f1_warns_of_a_class_with_fewer_than_thirty_groups():
