@@ -1,0 +1,1 @@
+"""Run records in, the site's manifests and a board with intervals and shared datasets out."""

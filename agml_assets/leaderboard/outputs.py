@@ -1,0 +1,72 @@
+"""The four files of the leaderboard, as text, from the folder of run records; others write them."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from agml_assets.leaderboard.board import build_board
+from agml_assets.leaderboard.catalogue import Catalogue, load_catalogue
+from agml_assets.leaderboard.javascript import dump_json
+from agml_assets.leaderboard.manifests import build_global, build_index
+from agml_assets.leaderboard.predictions import FOLDER
+from agml_assets.leaderboard.record_files import RecordFile, performance_folder, read_record_files
+from agml_assets.leaderboard.run_records import RunRecords, check_files, describe_records
+
+
+@dataclass(frozen=True)
+class Source:
+    """What there is: the records as their files hold them, and the catalogue in the folder above."""
+
+    folder: Path
+    files: tuple[RecordFile, ...]
+    catalogue: Catalogue
+
+    @cached_property
+    def records(self) -> RunRecords:
+        """Every record, accepted or refused."""
+        return check_files(self.files, self.catalogue)
+
+
+def read_source(performance: str | Path | None = None) -> Source:
+    """Read the run records of a folder, see `performance_folder`, and the catalogue beside it.
+
+    Raises:
+        UserError: There is no such folder, or the catalogue is damaged.
+    """
+    folder = performance_folder(performance)
+    return Source(folder, tuple(read_record_files(folder)), load_catalogue(folder.parent))
+
+
+def run_records_text(source: Source) -> str:
+    """Return `run_records.json`: every record, and what became of it."""
+    return _compact(describe_records(source.records))
+
+
+def index_text(source: Source) -> str:
+    """Return `index.json` of the site."""
+    return dump_json(build_index(source.files))
+
+
+def global_text(source: Source) -> str:
+    """Return `global.json` of the site."""
+    return dump_json(build_global(source.files, source.catalogue))
+
+
+def board_text(source: Source) -> str:
+    """Return `board.json`."""
+    return _compact(build_board(source.records, source.catalogue, source.folder / FOLDER))
+
+
+OUTPUTS: Mapping[str, Callable[[Source], str]] = {
+    "leaderboard/run_records.json": run_records_text,
+    "leaderboard/index.json": index_text,
+    "leaderboard/global.json": global_text,
+    "leaderboard/board.json": board_text,
+}
+"""Files below `_platform` of the results root, and what makes each."""
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False) + "\n"

@@ -1,0 +1,80 @@
+"""Stored predictions of a run: they give its scores an interval, once they are seen to be those of the run."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from jaxtyping import Int
+
+from agml_assets.leaderboard.run_records import RunRecord
+from agml_assets.quality.intervals import (
+    Resamples,
+    class_counts,
+    macro_f1,
+    macro_f1_interval,
+    no_interval,
+    proportion_interval,
+)
+
+FOLDER = "predictions"
+"""Beside the run records."""
+
+MACRO_F1 = ("f1",)
+ACCURACY = ("accuracy", "top1_accuracy")
+_ROUNDED = 1e-3  # scores are published with three decimals or more
+_GIVEN = "the model and the images that it answered"
+
+
+def prediction_intervals(record: RunRecord, folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the interval of each score of a classification run that its predictions determine.
+
+    Args:
+        record: The run; without stored predictions it has no interval.
+        folder: Folder of predictions.
+
+    Returns:
+        An interval by metric, in the shape of `quality.intervals`; one of kind `none` with a reason where the file
+        cannot be read or gives another score than the record.
+    """
+    metrics = [name for name in (*MACRO_F1, *ACCURACY) if name in record.numbers()]
+    if record.predictions is None or record.task != "classification" or not metrics:
+        return {}
+    try:
+        true, predicted, groups = _read(folder / record.predictions)
+    except (OSError, pl.exceptions.PolarsError, ValueError) as error:
+        reason = f"The predictions in {record.predictions} cannot be read: {str(error).splitlines()[0]}"
+        return {name: no_interval(reason) for name in metrics}
+    return {name: _interval(name, record.numbers()[name], true, predicted, groups) for name in metrics}
+
+
+def _read(path: Path) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
+    """Return true and predicted classes as numbers, and the group of copies, of the images that were answered."""
+    frame = pl.read_parquet(path)
+    if missing := {"true", "predicted"} - set(frame.columns):
+        raise ValueError(f"no column {', '.join(sorted(missing))}")
+    frame = frame.drop_nulls(["true", "predicted"])
+    if frame.is_empty():
+        raise ValueError("it has no row with a prediction")
+    classes = pl.concat([frame["true"].cast(pl.String), frame["predicted"].cast(pl.String)]).rank("dense")
+    codes = classes.to_numpy().astype(np.int64)
+    groups = frame["group"].rank("dense").to_numpy() if "group" in frame.columns else np.arange(len(frame))
+    return codes[: len(frame)], codes[len(frame) :], groups.astype(np.int64)
+
+
+def _interval(
+    name: str,
+    published: float,
+    true: Int[np.ndarray, " n"],
+    predicted: Int[np.ndarray, " n"],
+    groups: Int[np.ndarray, " n"],
+) -> dict[str, Any]:
+    hits = true == predicted
+    counts = np.asarray(class_counts(true, predicted).sum(axis=0), np.float64)
+    found = float(macro_f1(counts[None])[0]) if name in MACRO_F1 else float(hits.mean())
+    if abs(found - published) > _ROUNDED:
+        return no_interval(f"The stored predictions give {found:.4f}, the record says {published:.4f}.")
+    resamples, rows = Resamples(groups), np.arange(len(true))
+    if name in MACRO_F1:
+        return macro_f1_interval(resamples, rows, true, predicted, _GIVEN)
+    return proportion_interval(resamples, rows, hits.astype(np.float64), _GIVEN)
