@@ -1,4 +1,4 @@
-"""The job that gathers all finished datasets into the files of AgML's site."""
+"""The job that gathers all finished datasets into the files of AgML's site and the pages that people browse."""
 
 from typing import Any
 
@@ -6,9 +6,9 @@ import dagster as dg
 
 
 def site_files_job() -> Any:
-    """Return the job `site_files`: reports, UMAP points and shared images of whatever datasets are finished."""
+    """Return the job `site_files`: reports, UMAP points, shared images, and the pages, of whatever is finished."""
     return dg.define_asset_job(
         "site_files",
         selection=dg.AssetSelection.groups("site"),
-        description="results.json, UMAP files and shared images over all finished datasets, for AgML's site.",
+        description="results.json, UMAP files and shared images over all finished datasets; pages to browse.",
     )

@@ -1,4 +1,4 @@
-"""The files of AgML's site, from whatever datasets are finished: one asset each, without partitions."""
+"""The files of AgML's site and the pages that people browse, from whatever is finished; without partitions."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,16 +12,21 @@ from upath import UPath
 from agml_assets.dataset.artifacts import IMAGE_INDEX, PIXEL_HASHES
 from agml_assets.embeddings.artifacts import UMAP_3D, UMAP_PROJECTION
 from agml_assets.errors import UserError
+from agml_assets.leaderboard.catalogue import load_catalogue
+from agml_assets.leaderboard.record_files import performance_folder
 from agml_assets.lineage import Artifact
 from agml_assets.locks import exclusive
 from agml_assets.recording import OWNERS, asset_key, table
-from agml_assets.report.artifacts import RESULT
+from agml_assets.report.artifacts import CARD, RESULT
+from agml_assets.site.page_sources import FOLDER, copy_cards, find_cards, read_site_data
+from agml_assets.site.pages import build_pages
 from agml_assets.site.results import build_site_results, dump_results
 from agml_assets.site.shared_images import find_shared_images
 from agml_assets.site.umap import dump_points, find_projections
 from agml_assets.store import PLATFORM
 from agml_assets.workspace import Workspace
 
+_LEADERBOARD = ("board", "global", "run_records")
 _RESULTS, _UMAP, _SHARED = "site/results.json", "site/umap", "site/shared_images.parquet"
 
 
@@ -90,15 +95,41 @@ def build_assets() -> Sequence[dg.AssetsDefinition]:
             found.missing,
         )
 
-    return [results, umap, shared_images]
+    @_site_asset(
+        "pages",
+        "The site that people browse: leaderboard, comparison of models, datasets. Opens from disk.",
+        "html",
+        [CARD],
+        [dg.AssetKey(["site", "results"]), *(dg.AssetKey(["leaderboard", name]) for name in _LEADERBOARD)],
+    )
+    def pages(context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]) -> dg.MaterializeResult:
+        """Write the pages from whatever there is, and copy the cards beside them."""
+        store, registry = workspace.store, workspace.registry
+        folder = store.path(PLATFORM, FOLDER)
+        with _alone(workspace, context, "pages"):
+            cards = find_cards(registry, store)
+            catalogue = load_catalogue(performance_folder().parent)
+            data = read_site_data(registry, store, catalogue, cards)
+            copy_cards(cards, store)
+            made = build_pages(data)
+            for name, text in made.items():
+                store.write_text(folder / name, text)
+        facts = {
+            "cards_count": float(len(cards)),
+            "size_mb": round(sum(len(text.encode()) for text in made.values()) / 1e6, 3),
+            "index": dg.MetadataValue.path(str(folder / "index.html")),
+        }
+        return _written(folder, "".join(made.values()), facts, data.missing)
+
+    return [results, umap, shared_images, pages]
 
 
 def _site_asset(
-    name: str, description: str, kind: str, read: Iterable[Artifact]
+    name: str, description: str, kind: str, read: Iterable[Artifact], also: Iterable[dg.AssetKey] = ()
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     return dg.asset(
         key=["site", name],
-        deps=[asset_key(artifact) for artifact in read],
+        deps=[*(asset_key(artifact) for artifact in read), *also],
         description=description,
         group_name="site",
         code_version="1",

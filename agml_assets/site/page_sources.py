@@ -1,0 +1,80 @@
+"""Where the pages get what they show: files of the leaderboard and of the site, cards of the datasets.
+
+What is not there yet is named, and missed by nobody. The pages themselves are made in `pages`.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from upath import UPath
+
+from agml_assets.leaderboard.catalogue import Catalogue
+from agml_assets.registry.datasets import DatasetRegistry
+from agml_assets.report.artifacts import CARD, RESULT
+from agml_assets.site.pages import SiteData
+from agml_assets.site.results import site_names
+from agml_assets.store import PLATFORM, ArtifactStore
+
+FOLDER = "site/pages"
+"""Folder of the pages below `_platform`; it can be copied elsewhere as it is."""
+
+_CARDS = "cards"
+_FILES = {
+    "board": ("leaderboard/board.json", "not made yet; the job leaderboard makes it"),
+    "manifest": ("leaderboard/global.json", "not made yet; the job leaderboard makes it"),
+    "run_records": ("leaderboard/run_records.json", "not made yet; the job leaderboard makes it"),
+    "reports": ("site/results.json", "not made yet; the asset site/results makes it"),
+}
+
+
+def find_cards(registry: DatasetRegistry, store: ArtifactStore) -> dict[str, UPath]:
+    """Return the card of each dataset that has one, retired ones too, by key."""
+    paths = {entry.key: store.path(entry.key, CARD.file) for entry in registry.entries}
+    return {key: path for key, path in paths.items() if store.sidecar(key, CARD.file) and path.exists()}
+
+
+def card_file(key: str) -> str:
+    """Return where the copy of a card lies, relative to the pages."""
+    return f"{_CARDS}/{key}.html"
+
+
+def read_site_data(
+    registry: DatasetRegistry, store: ArtifactStore, catalogue: Catalogue, cards: Mapping[str, Any]
+) -> SiteData:
+    """Return what the pages are made from, however much of it there is.
+
+    Args:
+        registry: The datasets; those that are not retired and have no report or no card are missed.
+        store: Where the files lie.
+        catalogue: The catalogue of datasets.
+        cards: Keys of the datasets whose cards are copied to the pages.
+    """
+    found, missing = {}, {}
+    for name, (file, why) in _FILES.items():
+        path = store.path(PLATFORM, file)
+        if path.exists():
+            found[name] = json.loads(path.read_text(encoding="utf-8"))
+        else:
+            missing[file] = why
+    for entry in registry.entries:
+        if not entry.retired and store.sidecar(entry.key, RESULT.file) is None:
+            missing[entry.key] = "no report yet"
+        elif not entry.retired and entry.key not in cards:
+            missing[entry.key] = "no card yet"
+    names = site_names(registry)
+    return SiteData(
+        **found, catalogue=catalogue, cards={names[key]: card_file(key) for key in cards}, missing=missing
+    )
+
+
+def copy_cards(cards: Mapping[str, UPath], store: ArtifactStore) -> None:
+    """Copy cards that have changed into the folder of the pages, and remove those that are no longer there."""
+    folder = store.path(PLATFORM, f"{FOLDER}/{_CARDS}")
+    for key, path in cards.items():
+        copy, text = folder / f"{key}.html", path.read_text(encoding="utf-8")
+        if not copy.exists() or copy.read_text(encoding="utf-8") != text:
+            store.write_text(copy, text)
+    for old in folder.glob("*.html") if folder.exists() else ():
+        if old.stem not in cards:
+            old.unlink()
