@@ -1,16 +1,14 @@
 """Assets for vectors, neighbours, duplicate groups and UMAP. Thin: load, call, record."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 
 import dagster as dg
 import numpy as np
 
-from agml_assets.dataset.artifacts import IMAGE_INDEX, PIXEL_HASHES, PIXELS, SPLITS
-from agml_assets.dataset.decode import POLICY_VERSION
+from agml_assets.dataset.artifacts import IMAGE_INDEX, PIXEL_HASHES, SPLITS
 from agml_assets.dataset.image_index import usable_images
-from agml_assets.dataset.sources import open_source
 from agml_assets.embeddings.artifacts import (
     DUPLICATE_GROUPS,
     EMBEDDINGS,
@@ -19,15 +17,17 @@ from agml_assets.embeddings.artifacts import (
     UMAP_3D,
     UMAP_PROJECTION,
 )
-from agml_assets.embeddings.cache import EmbeddingCache, embed_in_shards
 from agml_assets.embeddings.checks import finite_check, finite_spec
 from agml_assets.embeddings.duplicate_groups import duplicate_groups
-from agml_assets.embeddings.images import encode_from_pixels, encode_from_source
 from agml_assets.embeddings.neighbors import find_neighbors, from_arrays, to_arrays
 from agml_assets.embeddings.scatter import draw_scatter
+from agml_assets.embeddings.steps import EMBED, embed_images
 from agml_assets.embeddings.umap_projection import project_umap, umap_records
+from agml_assets.heavy import Made, Work
+from agml_assets.lineage import Artifact
 from agml_assets.recording import dataset_asset, picture, step, table
 from agml_assets.workspace import Workspace
+from resources.compute import Compute
 from resources.embedder import Embedders
 
 _UMAP_SEED = 42  # the published one
@@ -47,40 +47,27 @@ def build_assets(datasets: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinit
         context: dg.AssetExecutionContext,
         workspace: dg.ResourceParam[Workspace],
         embedders: dg.ResourceParam[Embedders],
+        compute: dg.ResourceParam[Compute],
     ) -> dg.MaterializeResult:
-        """Encode the images shard by shard through the cache: a killed run goes on at its next shard."""
+        """Encode the images where the run's heavy steps are computed."""
         with step(context, workspace, EMBEDDINGS) as work:
-            dataset, settings = work.dataset, work.dataset.settings
-            index, hashes, pixels = work.read(IMAGE_INDEX), work.read(PIXEL_HASHES), work.read(PIXELS)
-            embedder = embedders.get(settings)
-            if embedder.serves_from_pixels:
-                encode = encode_from_pixels(embedder, pixels)
-            else:
-                source = open_source(dataset.entry)
-                encode = encode_from_source(embedder, source, index, settings.max_image_pixels)
-            out = dataset.work_folder("embeddings") / "embeddings.npy"
-            use = embed_in_shards(
-                encode,
-                hashes["blake3"].to_list(),
-                EmbeddingCache(dataset.store, {**embedder.identity(), "decode_policy": POLICY_VERSION}),
-                out,
-                settings.embed_shard_size,
-                work.progress("images embedded"),
-            )
-            vectors = np.load(out, mmap_mode="r")
-            work.checks.append(finite_check(vectors))
-            metadata = {
-                "images_count": float(vectors.shape[0]),
-                "dimensions_count": float(vectors.shape[1]),
-                "cache": use.verdict,
-                "cached_images_count": float(use.hits),
-                "encoded_images_count": float(use.misses),
-                "model": settings.embed_model,
-            }
-            del vectors
-            return work.done(
-                out, metadata, info={"embedder": embedder.identity(), "device": embedder.device or "cache"}
-            )
+
+            def encode(works: Mapping[Artifact, Work]) -> Iterator[Made]:
+                return embed_images(works, embedders.get(work.dataset.settings))
+
+            def record(made: Made) -> dg.MaterializeResult:
+                stored = made.sidecar is not None
+                vectors = (
+                    work.dataset.read(EMBEDDINGS)
+                    if stored
+                    else np.load(made.value, mmap_mode="r", allow_pickle=False)
+                )
+                work.checks.append(finite_check(vectors))
+                del vectors
+                return work.record(made)
+
+            [result] = [record(made) for made in compute.make(context, EMBED, {EMBEDDINGS: work}, encode)]
+            return result
 
     @dataset_asset(LABELS, "Class of every usable image; int64 (N,).", datasets, kind="numpy")
     def labels(context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]) -> dg.MaterializeResult:
