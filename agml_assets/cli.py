@@ -1,17 +1,28 @@
 """The `agml-assets` command: each subcommand is a thin call of a job or a function."""
 
 import argparse
+import os
+import signal
 import sys
+import threading
+import time
 from collections.abc import Sequence
 
+from agml_assets import prefetch, slurm
 from agml_assets.errors import UserError
+from agml_assets.leaderboard import commands as leaderboard
 from agml_assets.progress import show_log
+
+_INTERRUPTED = 130  # 128 + SIGINT, as shells count
+_GRACE_S = 20.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit status: 0 done, 1 failed, 2 wrong usage."""
+    """Run the command line and return the exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
     options = _parser().parse_args(arguments)
     show_log()
+    # Batch systems end what takes too long with SIGTERM; that shall leave what Ctrl-C leaves.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return int(options.call(options))
     except UserError as error:
@@ -19,43 +30,136 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         print("Interrupted. The same command goes on where it stopped.", file=sys.stderr)
-        return 130
+        return _INTERRUPTED
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("agml-assets", description="How good is an image dataset?")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    run = commands.add_parser("run", help="benchmark one dataset, doing only what is not up to date")
+    run = commands.add_parser(
+        "run",
+        help="benchmark datasets, doing only what is not up to date",
+        description="Benchmark one dataset, or many registered ones, doing only what is not up to date.",
+    )
+    run.add_argument("keys", nargs="*", metavar="KEY", help="registered keys: one after another, a process each")
+    run.add_argument("--all", action="store_true", help="all registered datasets, heaviest first")
     run.add_argument(
         "--dataset",
-        required=True,
         metavar="NAME",
-        help="a registered key or name, owner/name on the hub, iNatAg/..., or a folder with a folder per class",
+        help="one dataset: a registered key or name, owner/name on the hub, iNatAg/..., or a folder with a folder "
+        "per class",
     )
-    run.add_argument("--phases", nargs="+", type=int, metavar="N", help="1 structure, 2 embeddings, 3 training")
-    run.add_argument("--hf-config-name", metavar="NAME")
-    run.add_argument("--label-col", metavar="COLUMN")
-    run.add_argument("--image-col", metavar="COLUMN")
-    run.add_argument("--metadata-cols", nargs="*", metavar="COLUMN", help="no column: no metadata")
-    run.add_argument("--compound-label-cols", nargs="+", metavar="COLUMN")
+    run.add_argument(
+        "--phases",
+        nargs="+",
+        type=int,
+        choices=(1, 2, 3),
+        metavar="N",
+        help="1 structure, 2 embeddings, 3 training",
+    )
     run.add_argument("--results", metavar="FOLDER", help="in place of $AGML_RESULTS")
     run.add_argument("--config", metavar="FILE", help="settings, in place of $AGML_CONFIG")
     run.add_argument("--force", action="store_true", help="make everything again, also what is up to date")
-    run.set_defaults(call=_run)
+    run.add_argument("--end-with-parent", action="store_true", help=argparse.SUPPRESS)
+    one = run.add_argument_group("with --dataset")
+    one.add_argument("--hf-config-name", metavar="NAME")
+    one.add_argument("--label-col", metavar="COLUMN")
+    one.add_argument("--image-col", metavar="COLUMN")
+    one.add_argument("--metadata-cols", nargs="*", metavar="COLUMN", help="no column: no metadata")
+    one.add_argument("--compound-label-cols", nargs="+", metavar="COLUMN")
+    many = run.add_argument_group("with KEY or --all")
+    many.add_argument(
+        "--time-limit", type=_hours, metavar="HOURS", help="end the process of a dataset that takes longer"
+    )
+    run.set_defaults(call=lambda options: _run(options, run))
+    prefetch.add_parser(commands)
+    slurm.add_parser(commands)
+    leaderboard.add_parser(commands)
     return parser
 
 
-def _run(options: argparse.Namespace) -> int:
-    from agml_assets.runner import open_dataset, run_dataset
-    from agml_assets.summary_table import describe_result
+_OF_ONE = ("hf_config_name", "label_col", "image_col", "metadata_cols", "compound_label_cols")
 
-    given = {k: v for k, v in vars(options).items() if k != "call"}
-    path = run_dataset(**given)
-    given.pop("force")
+
+def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    if bool(options.keys) + options.all + (options.dataset is not None) != 1:
+        parser.error("say what to run: KEY ..., --all, or --dataset NAME")
+    if options.dataset is not None:
+        if options.time_limit is not None:
+            parser.error("--time-limit goes with KEY or --all")
+        return _run_one(options)
+    if given := [name for name in _OF_ONE if getattr(options, name) is not None]:
+        parser.error(f"--{given[0].replace('_', '-')} goes with --dataset; of many, the registry says it")
+    return _run_many(options)
+
+
+def _run_one(options: argparse.Namespace) -> int:
+    from agml_assets.runner import run_dataset
+    from agml_assets.summary_table import describe_result
+    from agml_assets.todo import open_dataset
+
+    if options.end_with_parent:
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+    given = {name: getattr(options, name) for name in ("dataset", "phases", "results", "config", *_OF_ONE)}
+    path = run_dataset(**given, force=options.force)
     given["phases"] = tuple(given["phases"]) if given["phases"] else None
     _, bench = open_dataset(**given)
     print(describe_result(bench, path))
     return 0
+
+
+def _run_many(options: argparse.Namespace) -> int:
+    from agml_assets.batch import FAILED, absolute_environment, choose_keys, log_folder, run_batch
+    from agml_assets.summary_table import describe_batch
+    from agml_assets.todo import open_workspace
+
+    signal.siginterrupt(signal.SIGINT, True)  # Polars lets waiting go on after Ctrl-C
+    workspace = open_workspace(options.results, options.config)
+    keys = choose_keys(workspace.registry, options.keys)
+    logs = log_folder(workspace.store)
+    outcomes = []
+    try:
+        for outcome in run_batch(
+            workspace,
+            keys,
+            lambda key: _command_for(key, options),
+            environment=absolute_environment(workspace, options.config),
+            logs=logs,
+            phases=options.phases,
+            force=options.force,
+            time_limit_s=options.time_limit and options.time_limit * 3600,
+        ):
+            outcomes.append(outcome)
+    finally:
+        print(describe_batch(outcomes, len(keys), logs), flush=True)
+    if any(outcome.state == "interrupted" for outcome in outcomes):
+        raise KeyboardInterrupt
+    return int(any(outcome.state in FAILED for outcome in outcomes))
+
+
+def _command_for(key: str, options: argparse.Namespace) -> list[str]:
+    """Return the command that runs one dataset in a process of its own; places are in its environment."""
+    # -P: a folder that has a module called like one of ours shall not matter.
+    command = [sys.executable, "-P", "-m", "agml_assets.cli", "run", "--dataset", key, "--end-with-parent"]
+    if options.phases:
+        command += ["--phases", *map(str, options.phases)]
+    return [*command, "--force"] if options.force else command
+
+
+def _end_with_parent() -> None:
+    """Wait until standard input ends, as it does when the parent dies, and then end this process as well."""
+    while os.read(0, 4096):  # not sys.stdin: a thread that reads it stops the interpreter from ending
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_GRACE_S)
+    os.killpg(os.getpgid(0), signal.SIGKILL)
+
+
+def _hours(text: str) -> float:
+    hours = float(text)
+    if not hours > 0:
+        raise argparse.ArgumentTypeError("a number of hours above 0")
+    return hours
 
 
 if __name__ == "__main__":

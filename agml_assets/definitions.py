@@ -1,4 +1,4 @@
-"""The only place that wires everything: assets, jobs and resources become one `Definitions`."""
+"""The only place that wires everything: assets, jobs, schedules, sensors, resources become one `Definitions`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,6 +7,7 @@ import dagster as dg
 
 from agml_assets.dataset import assets as dataset_assets
 from agml_assets.embeddings import assets as embeddings_assets
+from agml_assets.leaderboard import assets as leaderboard_assets
 from agml_assets.partitions import dataset_partitions
 from agml_assets.quality import assets as quality_assets
 from agml_assets.registry.datasets import DatasetRegistry, load_registry
@@ -15,7 +16,11 @@ from agml_assets.settings import load_settings
 from agml_assets.site import assets as site_assets
 from agml_assets.training import assets as training_assets
 from jobs.dataset_jobs import build_jobs
+from jobs.leaderboard_jobs import leaderboard_job
+from jobs.schedules import build_schedules
+from jobs.sensors import build_sensors
 from jobs.site_jobs import site_files_job
+from resources.compute import ComputeResource
 from resources.embedder import EmbedderResource
 from resources.workspace import WorkspaceResource
 
@@ -34,11 +39,18 @@ def build_defs(
     datasets = dataset_partitions(registry or load_registry())
     rooms = (dataset_assets, embeddings_assets, training_assets, quality_assets, report_assets)
     return dg.Definitions(
-        assets=[*(asset for room in rooms for asset in room.build_assets(datasets)), *site_assets.build_assets()],
-        jobs=[*build_jobs(), site_files_job()],
+        assets=[
+            *(asset for room in rooms for asset in room.build_assets(datasets)),
+            *leaderboard_assets.build_assets(),
+            *site_assets.build_assets(),
+        ],
+        jobs=[*build_jobs(), leaderboard_job(), site_files_job()],
+        schedules=build_schedules(datasets),
+        sensors=build_sensors(datasets),
         resources={
             "workspace": WorkspaceResource(),
             "embedders": EmbedderResource(),
+            "compute": ComputeResource(),
             **(resources or {}),
         },
         # One process per run: one import of torch, one load of the model, one holder of the GPU.

@@ -17,6 +17,8 @@ import dagster as dg
 from PIL import Image
 
 from agml_assets.errors import UserError
+from agml_assets.faults import RETRY_DELAYS_S, is_transient, retry_delay
+from agml_assets.heavy import Made
 from agml_assets.lineage import Artifact
 from agml_assets.progress import Progress
 from agml_assets.store import Sidecar
@@ -25,6 +27,15 @@ from agml_assets.workspace import DatasetWorkspace, Making, Workspace, making
 logger = logging.getLogger(__name__)
 
 OWNERS = ["team:agml"]
+# What Markdown or HTML takes for more than text, as entities, which are none; what no line can hold, as a mark.
+_AS_TEXT = (
+    {ord(sign): f"&#{ord(sign)};" for sign in "&<>|[]`\\*~"}
+    | dict.fromkeys(
+        (*range(32), 0x7F, 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A)),
+        "\N{REPLACEMENT CHARACTER}",
+    )
+    | {ord("\n"): " "}
+)
 _PREVIEW_BYTES = 45_000  # 60 kB once in base64
 
 
@@ -144,7 +155,15 @@ class Step:
         self, value: Any, metadata: Mapping[str, Any], *, info: Mapping[str, Any] | None = None, **extra: Any
     ) -> dg.MaterializeResult:
         """Store the value and return the materialisation with its metadata and checks."""
-        sidecar = self.making.write(value, info=info, **extra)
+        return self._recorded(self.making.write(value, info=info, **extra), metadata)
+
+    def record(self, made: Made) -> dg.MaterializeResult:
+        """Store what a heavy step has made, where it is not stored yet, and return the materialisation."""
+        if made.sidecar is None:
+            return self.done(made.value, made.facts, info=made.info)
+        return self._recorded(made.sidecar, made.facts)
+
+    def _recorded(self, sidecar: Sidecar, metadata: Mapping[str, Any]) -> dg.MaterializeResult:
         artifact = self.making.artifact
         if stop := self._failed_blocking_check():
             # Outside Dagster too, nothing may count as current that a blocking check has refused.
@@ -170,10 +189,47 @@ class Step:
 
 @contextmanager
 def step(context: dg.AssetExecutionContext, workspace: Workspace, artifact: Artifact) -> Iterator[Step]:
-    """Make one artifact of the run's dataset; a user's mistake fails the step for good, without retries."""
+    """Make one artifact of the run's dataset.
+
+    A fault that passes by itself (`faults.is_transient`) is tried again, later and later, a few times; a
+    user's mistake fails the step for good.
+    """
     dataset = dataset_of(context, workspace)
-    with named_failures(dataset), making(dataset, artifact, context.run.run_id) as work:
-        yield Step(context, dataset, work)
+    verdict: dg.Failure | dg.RetryRequested | None = None
+    try:
+        with making(dataset, artifact, context.run.run_id) as work:
+            try:
+                yield Step(context, dataset, work)
+            except (dg.Failure, dg.RetryRequested) as judged:
+                # By a step inside this one, of an asset that makes several artifacts: all fail of the same cause.
+                verdict = judged
+                raise (judged.__context__ or judged) from None
+    except Exception as error:
+        verdict = verdict or _judge(error, context, dataset)
+        if verdict is None:
+            raise
+        raise verdict from None
+
+
+def _judge(
+    error: Exception, context: dg.AssetExecutionContext, dataset: DatasetWorkspace
+) -> dg.Failure | dg.RetryRequested | None:
+    """Return what tells Dagster to try a step again or to fail it in words; None where a stack says more."""
+    passing = is_transient(error)
+    if not passing and not isinstance(error, UserError):
+        return None
+    message = _named(dataset, error)
+    if not passing:
+        return dg.Failure(message, allow_retries=False)
+    retry, retries = context.retry_number, len(RETRY_DELAYS_S)
+    if retry >= retries:
+        return dg.Failure(f"{message}\nTried {retry + 1} times. Run it again later.", allow_retries=False)
+    wait = retry_delay(retry)
+    name = context.op_execution_context.op.name
+    line = f"Try {retry + 1} of {retries + 1} of {name} failed, again in {wait:.0f} s. {message}"
+    context.log.warning(line)
+    logger.warning(line)
+    return dg.RetryRequested(max_retries=retries, seconds_to_wait=wait)
 
 
 def dataset_of(context: dg.AssetExecutionContext, workspace: Workspace) -> DatasetWorkspace:
@@ -196,10 +252,12 @@ def named_failures(dataset: DatasetWorkspace) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        message = error.message
-        if repr(dataset.key) not in message:
-            message = f"Dataset {dataset.key!r}: {message}"
-        raise dg.Failure(message, allow_retries=False) from None
+        raise dg.Failure(_named(dataset, error), allow_retries=False) from None
+
+
+def _named(dataset: DatasetWorkspace, error: Exception) -> str:
+    message = error.message if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+    return message if repr(dataset.key) in message else f"Dataset {dataset.key!r}: {message}"
 
 
 def _facts(sidecar: Sidecar, dataset: DatasetWorkspace, artifact: Artifact) -> dict[str, Any]:
@@ -236,6 +294,4 @@ def table(headings: tuple[str, ...], rows: Iterable[tuple[Any, ...]], limit: int
 def _cell(value: Any) -> str:
     text = f"{value:.4g}" if isinstance(value, float) else str(value)
     text = text if len(text) <= 120 else text[:117] + "..."
-    for raw, safe in (("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("\n", " "), ("[", "\\["), ("`", "\\`")):
-        text = text.replace(raw, safe)
-    return text
+    return text.translate(_AS_TEXT)

@@ -2,23 +2,17 @@
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from upath import UPath
 
-from agml_assets.dataset.artifacts import PIXELS
 from agml_assets.errors import UserError
-from agml_assets.lineage import Artifact, Verdict
-from agml_assets.quality.artifacts import SCORE
-from agml_assets.quality.summary import asked_for, failures_of_run, judge_dataset
-from agml_assets.registry.datasets import load_registry, resolve_dataset
-from agml_assets.report.artifacts import ARTIFACTS as REPORT_ARTIFACTS
-from agml_assets.report.artifacts import CONFIG_USED, RESULT
-from agml_assets.report.result import build_config_used
-from agml_assets.settings import load_settings, results_root
-from agml_assets.store import ArtifactStore
+from agml_assets.lineage import Artifact
+from agml_assets.quality.summary import failures_of_run
+from agml_assets.report.artifacts import RESULT
+from agml_assets.todo import open_dataset, to_make
 from agml_assets.workspace import DatasetWorkspace, Workspace
 
 if TYPE_CHECKING:
@@ -26,25 +20,6 @@ if TYPE_CHECKING:
     from dagster._utils.error import SerializableErrorInfo
 
 logger = logging.getLogger(__name__)
-
-
-def open_dataset(
-    dataset: str,
-    *,
-    results: str | Path | None = None,
-    config: str | Path | None = None,
-    registry: str | Path | None = None,
-    **overrides: Any,
-) -> tuple[Workspace, DatasetWorkspace]:
-    """Find a dataset, registered or not, and return the workspace that knows it, and its own."""
-    settings, known = load_settings(config), load_registry(registry)
-    entry = resolve_dataset(dataset, known, **overrides)
-    store = ArtifactStore(results_root(results, settings))
-    workspace = Workspace(known.with_entry(entry), settings, store)
-    bench = workspace.dataset(entry.key)
-    if known.find(dataset) is None:
-        _refuse_the_place_of_another(bench)
-    return workspace, bench
 
 
 def run_dataset(
@@ -92,55 +67,12 @@ def run_dataset(
         compound_label_cols=compound_label_cols,
     )
     path = bench.store.path(bench.key, RESULT.file)
-    todo = _to_make(bench, force)
+    todo = to_make(bench, force=force)
     if todo:
         _execute(workspace, bench, todo)
     else:
         logger.info("Everything about %r is up to date.", bench.key)
     return path
-
-
-def _refuse_the_place_of_another(bench: DatasetWorkspace) -> None:
-    """Refuse to overwrite the results of another dataset whose name ends alike, such as two folders `images`."""
-    entry, held = bench.entry.model_dump(mode="json"), _last_config(bench).get("dataset")
-    if held and any(held.get(field) != entry[field] for field in ("name", "source", "path")):
-        raise UserError(
-            f"Dataset {entry['path'] or entry['name']!r}: {bench.store.path(bench.key, CONFIG_USED.file).parent} "
-            f"holds the results of {held.get('path') or held.get('name')!r}. Name another results root with "
-            "--results or $AGML_RESULTS, or register the dataset with a `key` of its own."
-        )
-
-
-def _to_make(bench: DatasetWorkspace, force: bool) -> list[Artifact]:
-    verdicts = judge_dataset(bench)
-    stale = [a for a in asked_for(bench) if force or verdicts[a.key].state != "current"]
-    if any(PIXELS.key in a.inputs for a in stale) and PIXELS not in stale and _was_removed(bench, PIXELS):
-        stale.insert(0, PIXELS)
-    if not stale and _report_is_current(bench, verdicts):
-        return []
-    return [*stale, SCORE, *REPORT_ARTIFACTS]
-
-
-def _was_removed(bench: DatasetWorkspace, artifact: Artifact) -> bool:
-    sidecar = bench.store.sidecar(bench.key, artifact.file)
-    return sidecar is not None and sidecar.removed
-
-
-def _report_is_current(bench: DatasetWorkspace, verdicts: Mapping[str, Verdict]) -> bool:
-    if any(bench.store.sidecar(bench.key, artifact.file) is None for artifact in (SCORE, *REPORT_ARTIFACTS)):
-        return False
-    return _last_config(bench) == build_config_used(bench, verdicts)
-
-
-def _last_config(bench: DatasetWorkspace) -> dict[str, Any]:
-    """Return the stored `config_used.json`; empty where there is none, or a damaged one."""
-    if bench.store.sidecar(bench.key, CONFIG_USED.file) is None:
-        return {}
-    try:
-        config: dict[str, Any] = bench.store.read(bench.key, CONFIG_USED.file)
-    except ValueError:
-        return {}
-    return config
 
 
 def _execute(workspace: Workspace, bench: DatasetWorkspace, todo: Sequence[Artifact]) -> None:

@@ -1,10 +1,13 @@
-"""What a terminal shows of a finished benchmark: score, axes, counts, and where the report lies."""
+"""What a terminal shows of a finished benchmark: score, axes, counts, and where the report lies; and of many."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from upath import UPath
 
+from agml_assets.batch import FAILED, Outcome, clock
 from agml_assets.quality.summary import asked_for, judge_dataset
 from agml_assets.report.artifacts import CARD, RESULT
 from agml_assets.report.files import left_out
@@ -37,6 +40,31 @@ def describe_result(bench: DatasetWorkspace, path: UPath) -> str:
     card = path.parent / CARD.file
     return "\n".join([*lines, "", f"  report  {path}", f"  card    {card}"])
 
+
+def describe_batch(outcomes: Sequence[Outcome], asked: int, logs: Path) -> str:
+    """Return what became of many datasets as a table, and how many fared how."""
+    rows = [("dataset", "state", "score", "time", "reason")]
+    for outcome in outcomes:
+        score = "" if outcome.score is None else f"{outcome.score:.1f}"
+        rows.append((outcome.dataset, outcome.state, score, clock(outcome.seconds), _shortened(outcome.reason)))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+    counts = Counter(outcome.state for outcome in outcomes)
+    told = [f"{count} {state}" for state, count in sorted(counts.items(), key=lambda item: item[0] in FAILED)]
+    if asked > len(outcomes):
+        told.append(f"{asked - len(outcomes)} not reached")
+    took = clock(sum(outcome.seconds for outcome in outcomes))
+    return "\n".join(["", *lines, "", f"{asked} datasets: {', '.join(told)}; {took}. Logs: {logs}"])
+
+
+def _shortened(reason: str) -> str:
+    """Return a reason that fits into a line of a table; the log has all of it."""
+    return reason if len(reason) <= _REASON_WIDTH else reason[: _REASON_WIDTH - 3] + "..."
+
+
+_REASON_WIDTH = 200
 
 _COUNTS = (
     ("images with an exact copy", "exact_duplicate", "blake3", "duplicate_count"),

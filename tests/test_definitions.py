@@ -132,6 +132,16 @@ SITE = {
     "site/results": {"result"},
     "site/umap": {"embeddings/umap_projection", "embeddings/umap_3d"},
     "site/shared_images": {"dataset/image_index", "dataset/pixel_hashes"},
+    "site/pages": {
+        "report/card",
+        "site/results",
+        *(f"leaderboard/{name}" for name in ("board", "global", "run_records")),
+    },
+}
+
+LEADERBOARD = {
+    "leaderboard/run_records": set(),
+    **{f"leaderboard/{name}": {"leaderboard/run_records"} for name in ("index", "global", "board")},
 }
 
 CHECKS = {
@@ -141,6 +151,8 @@ CHECKS = {
     ("training/grouped_splits", "no_copy_straddles_the_leak_safe_split", True),
     ("training/grouped_splits", "leak_safe_split_takes_every_class", False),
     ("quality/score", "metrics_agree", False),
+    ("leaderboard/run_records", "every_record_is_accepted", False),
+    ("leaderboard/run_records", "no_record_has_a_warning", False),
     *(
         (f"quality/{name}", "nothing_to_look_into", False)
         for name in (
@@ -200,6 +212,7 @@ def test_the_graph_has_these_assets_and_dependencies(specs):
         "quality/score": scored,
         **dict.fromkeys(REPORT, reported),
         "report/croissant": reported | {"report/issues"},
+        **LEADERBOARD,
         **SITE,
     }
 
@@ -227,14 +240,16 @@ def test_every_check_has_its_partition_and_blocks_only_where_a_number_would_be_f
         for spec in asset.check_specs
     ]
     assert {(c.asset_key.to_user_string(), c.name, c.blocking) for c in checks} == CHECKS
-    assert all(check.partitions_def is not None for check in checks)
+    partitioned = {check.asset_key.to_user_string() for check in checks if check.partitions_def is not None}
+    assert partitioned == {key for key, _, _ in CHECKS} - LEADERBOARD.keys()
 
 
 def test_the_heaviest_dataset_comes_first(specs):
     partitions = specs["dataset/image_index"].partitions_def
     assert partitions.get_partition_keys() == ["large", "small"]
-    assert all(spec.partitions_def == partitions for key, spec in specs.items() if key not in SITE)
-    assert all(specs[key].partitions_def is None for key in SITE)
+    whole = SITE.keys() | LEADERBOARD.keys()
+    assert all(spec.partitions_def == partitions for key, spec in specs.items() if key not in whole)
+    assert all(specs[key].partitions_def is None for key in whole)
 
 
 def test_each_job_holds_what_its_name_says():
@@ -242,7 +257,14 @@ def test_each_job_holds_what_its_name_says():
     definitions = build_defs(registry=DatasetRegistry(entries=entries, where="a test"))
     selected = {
         name: {key.to_user_string() for key in definitions.resolve_job_def(name).asset_layer.selected_asset_keys}
-        for name in ("benchmark", "structural_quality", "embedding_quality", "training_quality", "site_files")
+        for name in (
+            "benchmark",
+            "structural_quality",
+            "embedding_quality",
+            "training_quality",
+            "leaderboard",
+            "site_files",
+        )
     }
     report = {"quality/score", *REPORT}
     structure = {key for key in DEPENDENCIES if key.startswith("dataset/")}
@@ -260,6 +282,7 @@ def test_each_job_holds_what_its_name_says():
     assert selected["structural_quality"] == structure | phase_1 | report
     assert selected["embedding_quality"] == vectors | phase_2 | report
     assert selected["training_quality"] == trained | phase_3 | report
+    assert selected["leaderboard"] == set(LEADERBOARD)
     assert selected["site_files"] == set(SITE)
 
 

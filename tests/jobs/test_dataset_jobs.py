@@ -193,8 +193,8 @@ class VectorsWithNan:
     def identity(self):
         return {"model": "nan"}
 
-    def encode_pixels(self, pixels):
-        vectors = np.full((len(pixels), 4), 0.5, np.float32)
+    def encode_pixels(self, pixels, rows):
+        vectors = np.full((len(rows), 4), 0.5, np.float32)
         vectors[2] = np.nan
         return vectors
 
