@@ -4,13 +4,18 @@ Knows paths and formats, nothing of what an artifact means (`lineage`) nor of Da
 local folder and on any fsspec file system; arrays of a remote store are staged under `$AGML_SCRATCH`.
 """
 
+import io
 import json
+import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +25,12 @@ from blake3 import blake3
 from pydantic import TypeAdapter
 from upath import UPath
 
+from agml_assets.disk import named_when_full
 from agml_assets.errors import UserError
+from agml_assets.locks import UNFINISHED, Unfinished, remove_unfinished
 from agml_assets.settings import expand_path
+
+logger = logging.getLogger(__name__)
 
 PLATFORM = "_platform"
 """Folder of everything that belongs to no dataset; no registry key can be called so."""
@@ -77,7 +86,12 @@ class ArtifactStore:
         self.is_local = self.root.protocol in ("", "file", "local")
         if self.is_local:
             self.root = UPath(Path(self.root.path).absolute())
+        else:
+            _refuse_password(str(self.root))
+            # Another process may write there: a listing that was right a minute ago is not.
+            self.root = UPath(root, **{**self.root.storage_options, "use_listings_cache": False})
         self._scratch = scratch
+        self._reached = False
 
     @property
     def scratch(self) -> Path:
@@ -87,7 +101,7 @@ class ArtifactStore:
         named = os.environ.get("AGML_SCRATCH")
         if named:
             return expand_path(named).absolute()
-        return Path(tempfile.gettempdir()) / f"agml-assets-{os.getuid()}"
+        return _default_scratch()
 
     def path(self, dataset: str, file: str) -> UPath:
         """Return where `file` (`room/name.ext`, or `result.json`) of `dataset` lies, existing or not."""
@@ -100,10 +114,60 @@ class ArtifactStore:
     def local_folder(self, dataset: str, name: str) -> Path:
         """Return a local folder, created, for unfinished work and locks of `dataset`."""
         self.path(dataset, name)  # refuses what would leave the root
-        base = Path(self.root.path) if self.is_local else self.scratch / _slug(str(self.root))
-        folder = base / dataset / name
+        folder = self._local_base / dataset / name
         folder.mkdir(parents=True, exist_ok=True)
         return folder
+
+    @property
+    def _local_base(self) -> Path:
+        return Path(self.root.path) if self.is_local else self._made_scratch() / _slug(str(self.root))
+
+    def _made_scratch(self) -> Path:
+        """Return the scratch folder, made; refuse one under a guessable name that is another user's."""
+        self.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self.scratch == _default_scratch() and self.scratch.stat().st_uid != os.getuid():
+            raise UserError(f"{self.scratch} is another user's. Let $AGML_SCRATCH name a folder of yours.")
+        return self.scratch
+
+    def require_access(self) -> None:
+        """Refuse a remote root that cannot be written to, before hours of work are done for it.
+
+        Raises:
+            UserError: The bucket does not exist, or its server, the credentials or the permission is lacking.
+        """
+        if self.is_local or self._reached:
+            return
+        probe = self.root / PLATFORM / ".access"
+        try:
+            probe.fs.pipe_file(probe.path, b"")
+            with suppress(FileNotFoundError):  # another process asks the same
+                probe.fs.rm_file(probe.path)
+        except Exception as error:  # whatever the driver raises
+            raise self._out_of_reach(error) from error
+        self._reached = True
+
+    def _out_of_reach(self, error: Exception) -> UserError:
+        reason = str(error) or type(error).__name__
+        return UserError(
+            f"The results root {self.root} cannot be used: {reason.rstrip('.')}. Check that the bucket exists, "
+            "that its server answers, and that the environment has credentials that may read and write there "
+            "(for S3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL)."
+        )
+
+    def remove_leftovers(self, dataset: str) -> None:
+        """Remove what killed processes left unfinished among the files of `dataset` and of the platform.
+
+        Safe at any time: a file that a living process is writing stays.
+        """
+        if self.is_local:
+            folders = [self._local_base / name for name in (dataset, PLATFORM)]
+            found = [file for folder in folders for file in folder.rglob(UNFINISHED)]
+        else:
+            found = list(self.scratch.glob(UNFINISHED))
+        for file in remove_unfinished(found):
+            logger.info("Removing %s, which a killed run has left.", file)
+            if not self.is_local:
+                shutil.rmtree(_staging_beside(file), ignore_errors=True)
 
     def sidecar(self, dataset: str, file: str) -> Sidecar | None:
         """Return the sidecar of a finished artifact; None when it is absent or unfinished."""
@@ -114,11 +178,11 @@ class ArtifactStore:
         except (FileNotFoundError, NotADirectoryError, ValueError):
             return None
         except PermissionError as error:
-            raise self.refusal(error) from None
+            raise (self.refusal(error) if self.is_local else self._out_of_reach(error)) from None
         return sidecar if complete else None
 
     def refusal(self, error: OSError) -> UserError:
-        """Return what to tell a user whose results root gave this error."""
+        """Return what to tell a user whose local folders gave this error."""
         what, where, by = "results root", str(self.root), "$AGML_RESULTS (or the setting output_dir)"
         if not self.is_local:
             what, where, by = "scratch folder", str(self.scratch), "$AGML_SCRATCH"
@@ -134,31 +198,36 @@ class ArtifactStore:
             dataset: Dataset key.
             file: `room/name.ext`; the suffix is one of .parquet, .npy, .npz, .json, .html.
             value: A Polars frame, an array, a mapping of arrays, JSON values or text. A `Path` of a
-                finished local file is moved into place.
+                finished local file is moved into place; it stays where it is if that fails.
             sidecar: Fields of `Sidecar`, without those that are known only now.
 
         Returns:
             The complete sidecar.
         """
         path = self.path(dataset, file)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        stage = Path(self._new_file_beside(path))
-        try:
-            if isinstance(value, Path):
-                shutil.move(value, stage)
-            else:
+        note = _beside(path, ".meta.json")
+        with ExitStack() as stack:
+            stage, note_stage = (stack.enter_context(self._new_file(one)) for one in (path, note))
+            finished = stage
+            if not isinstance(value, Path):
                 _dump(value, stage, path.suffix)
+            elif value.stat().st_dev == stage.stat().st_dev:
+                finished = value
+            else:
+                shutil.copyfile(value, stage)
             complete = Sidecar(
-                **{**sidecar, "digest": file_digest(stage), "bytes": stage.stat().st_size},
+                **{**sidecar, "digest": file_digest(finished), "bytes": finished.stat().st_size},
                 finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
             )
-            text = dump_json(asdict(complete))
+            note_stage.write_text(dump_json(asdict(complete)), encoding="utf-8")
             # Without its sidecar an artifact counts as absent: a crash between these lines leaves no lie.
-            _beside(path, ".meta.json").unlink(missing_ok=True)
-            self._put(stage, path)
-        finally:
-            stage.unlink(missing_ok=True)
-        self.write_text(_beside(path, ".meta.json"), text)
+            note.unlink(missing_ok=True)
+            self._put(finished, path)
+            self._put(note_stage, note)
+            if isinstance(value, Path) and not self.is_local:
+                finished.replace(self._staged(path, complete))  # the next step reads it
+        if isinstance(value, Path):
+            value.unlink(missing_ok=True)
         self.clear_failure(dataset, file)
         return complete
 
@@ -176,6 +245,23 @@ class ArtifactStore:
             return np.load(local, mmap_mode="r", allow_pickle=False)
         with np.load(local, allow_pickle=False) as arrays:
             return dict(arrays)
+
+    def read_intact(self, dataset: str, file: str) -> Any:
+        """Read an array whole, or None where it is absent or not, byte for byte, what was written.
+
+        Nothing stays staged: for the many small files of a cache.
+        """
+        sidecar = self.sidecar(dataset, file)
+        if sidecar is None or sidecar.removed:
+            return None
+        path = self.path(dataset, file)
+        if self.is_local:
+            local = Path(path.path)
+            return np.load(local, allow_pickle=False) if file_digest(local) == sidecar.digest else None
+        content = path.read_bytes()
+        if blake3(content).hexdigest() != sidecar.digest:
+            return None
+        return np.load(io.BytesIO(content), allow_pickle=False)
 
     def is_intact(self, dataset: str, file: str) -> bool:
         """Return whether an artifact is there and its content is, byte for byte, what was written."""
@@ -196,13 +282,9 @@ class ArtifactStore:
 
     def write_text(self, path: UPath, text: str) -> None:
         """Write a small text file atomically."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        stage = Path(self._new_file_beside(path))
-        try:
+        with self._new_file(path) as stage:
             stage.write_text(text, encoding="utf-8")
             self._put(stage, path)
-        finally:
-            stage.unlink(missing_ok=True)
 
     def record_failure(self, dataset: str, file: str, *, error: str, run_id: str) -> None:
         """Note beside the artifact that the last try to make it failed, and why."""
@@ -222,21 +304,22 @@ class ArtifactStore:
         """Forget a failed try."""
         _beside(self.path(dataset, file), ".failed.json").unlink(missing_ok=True)
 
-    def _new_file_beside(self, path: UPath) -> str:
-        folder = Path(path.parent.path) if self.is_local else self.scratch
-        folder.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=folder)
-        os.close(handle)
-        Path(name).chmod(0o666 & ~_umask())
-        return name
+    @contextmanager
+    def _new_file(self, path: UPath) -> Iterator[Path]:
+        """Give a local file for what shall become `path`; it is gone afterwards, if it is still there."""
+        folder = Path(path.parent.path) if self.is_local else self._staging
+        with named_when_full(folder, str(path)), Unfinished(folder, path.name) as stage:
+            stage.chmod(0o666 & ~_umask())
+            yield stage
 
-    def _put(self, stage: Path, path: UPath) -> None:
+    def _put(self, finished: Path, path: UPath) -> None:
         if self.is_local:
-            with stage.open("rb") as handle:
+            with finished.open("rb") as handle:
                 os.fsync(handle.fileno())
-            stage.replace(path.path)
+            finished.replace(path.path)
         else:
-            path.fs.put_file(str(stage), path.path)
+            # An object of a bucket is there as a whole or not at all, however the upload ends.
+            path.fs.put_file(str(finished), path.path)
 
     def _local_copy(self, path: UPath, dataset: str, file: str) -> Path:
         if self.is_local:
@@ -246,14 +329,50 @@ class ArtifactStore:
             raise FileNotFoundError(str(path))
         local = self._staged(path, sidecar)
         if not local.exists():
-            local.parent.mkdir(parents=True, exist_ok=True)
-            stage = local.with_name(f"{local.name}.{os.getpid()}.tmp")
-            path.fs.get_file(path.path, str(stage))
-            stage.replace(local)
+            with self._new_file(path) as stage:
+                path.fs.get_file(path.path, str(stage))
+                stage.replace(local)
         return local
 
     def _staged(self, path: UPath, sidecar: Sidecar) -> Path:
-        return self.scratch / "staged" / f"{sidecar.digest}{path.suffix}"
+        return self._staging / f"{sidecar.digest}{path.suffix}"
+
+    def discard_staged(self) -> None:
+        """Remove the copies of remote arrays; those in use stay readable, others are fetched again when read."""
+        if "_staging" in self.__dict__:
+            self._discard()
+            del self._staging
+
+    @cached_property
+    def _staging(self) -> Path:
+        """Folder of this store alone for copies of remote arrays; it goes with the store or its process."""
+        marker = Unfinished(self._made_scratch(), "staged")
+        folder = _staging_beside(marker.path)
+        folder.mkdir()
+        self._discard = weakref.finalize(self, _discard, marker, folder)
+        return folder
+
+
+def _default_scratch() -> Path:
+    return Path(tempfile.gettempdir()) / f"agml-assets-{os.getuid()}"
+
+
+def _staging_beside(marker: Path) -> Path:
+    return marker.with_name(marker.name.strip(".").removesuffix(".tmp"))
+
+
+def _discard(marker: Unfinished, folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    marker.close()
+
+
+def _refuse_password(root: str) -> None:
+    before = root.partition("://")[2].partition("/")[0].rpartition("@")[0]
+    if ":" in before:
+        raise UserError(
+            "The results root holds a password, which every report would repeat. Leave it out, and set the "
+            "credentials in the environment (for S3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)."
+        )
 
 
 def dump_json(value: Any) -> str:
@@ -291,7 +410,9 @@ def _beside(path: UPath, ending: str) -> UPath:
 
 
 def _slug(text: str) -> str:
-    return "".join(c if c.isalnum() else "-" for c in text)
+    """Return a name for a folder that is this text's alone."""
+    readable = "".join(c if c.isascii() and c.isalnum() else "-" for c in text)
+    return f"{readable[:60]}-{blake3(text.encode()).hexdigest()[:16]}"
 
 
 def _umask() -> int:

@@ -4,6 +4,7 @@ The plain object that assets, jobs and the command line share. What an artifact 
 business; Dagster is nobody's here.
 """
 
+import logging
 import time
 import traceback
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,8 @@ from agml_assets.registry.datasets import DatasetEntry, DatasetRegistry
 from agml_assets.settings import Settings
 from agml_assets.store import ArtifactStore, Sidecar
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Workspace:
@@ -31,9 +34,11 @@ class Workspace:
         """Return the workspace of a registered dataset.
 
         Raises:
-            UserError: The key is unknown, a setting is not valid, or results would lie among the images.
+            UserError: The key is unknown, a setting is not valid, results would lie among the images, or the
+                store is a bucket out of reach.
         """
         entry = self.registry.get(key)
+        self.store.require_access()
         _refuse_results_inside(entry, self.store)
         settings = self.settings.override(dict(entry.settings), f"the registry entry of {entry.key!r}")
         return DatasetWorkspace(entry, settings, self.store)
@@ -134,5 +139,8 @@ def making(dataset: DatasetWorkspace, artifact: Artifact, run_id: str = "") -> I
         yield Making(dataset, artifact)
     except Exception as error:
         reason = error.message if isinstance(error, UserError) else traceback.format_exception_only(error)[-1]
-        dataset.store.record_failure(dataset.key, artifact.file, error=reason.strip(), run_id=run_id)
+        try:
+            dataset.store.record_failure(dataset.key, artifact.file, error=reason.strip(), run_id=run_id)
+        except Exception as second:  # a full disk, or a bucket out of reach: the first error is the one to tell
+            logger.warning("The failure of %s could not be noted: %s", artifact.key, second)
         raise

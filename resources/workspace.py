@@ -2,22 +2,36 @@
 
 import logging
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import dagster as dg
 
+from agml_assets.dataset.artifacts import IMAGE_INDEX, PIXEL_HASHES, PIXELS
 from agml_assets.errors import UserError
 from agml_assets.locks import exclusive
+from agml_assets.quality.summary import judge_dataset
 from agml_assets.registry.datasets import load_registry
 from agml_assets.report.files import report_after_failure
 from agml_assets.settings import load_settings, results_root
 from agml_assets.store import PLATFORM, ArtifactStore
+from agml_assets.training.artifacts import DYNAMICS, TEST_PREDICTIONS, TEST_PREDICTIONS_GROUPED
 from agml_assets.workspace import DatasetWorkspace, Workspace
+from resources.history import VARIABLE, BenchmarkInstance
 
 logger = logging.getLogger(__name__)
 
 PARTITION_TAG = "dagster/partition"
+_HOLDER = "run "
+
+_WORK = {
+    "decode": (IMAGE_INDEX, PIXEL_HASHES, PIXELS),
+    "embeddings": (),  # what a killed run leaves there is of no use: its finished shards are in the cache
+    "reference": (DYNAMICS, TEST_PREDICTIONS),
+    "reference_grouped": (TEST_PREDICTIONS_GROUPED,),
+}
+"""Folders of unfinished work, and the artifacts whose next try goes on from it."""
 
 
 class WorkspaceResource(dg.ConfigurableResource[Workspace]):
@@ -74,21 +88,67 @@ def hold_dataset(workspace: Workspace, context: dg.InitResourceContext) -> Itera
         # The first step refuses it, in words: an error here would drown them in Dagster's own stack.
         yield
         return
-    if not os.environ.get("DAGSTER_HOME"):
-        logger.info("DAGSTER_HOME is not set: artifacts are kept, the history of runs is not.")
+    _say_where_history_goes(context.instance)
     with ExitStack() as held:
         try:
             folder = workspace.store.local_folder(PLATFORM, "locks")
-            lock = folder / f"{dataset.key}.lock"
-            held.enter_context(exclusive(lock, f"dataset {dataset.key!r}", f"run {run.run_id}"))
+            lock = exclusive(folder / f"{dataset.key}.lock", f"dataset {dataset.key!r}", f"{_HOLDER}{run.run_id}")
+            killed = held.enter_context(lock)
+            workspace.store.remove_leftovers(dataset.key)
+            _remove_finished_work(dataset)
         except OSError as error:
             raise dg.Failure(workspace.store.refusal(error).message, allow_retries=False) from None
+        except UserError as error:
+            raise dg.Failure(error.message, allow_retries=False) from None
+        _close_killed_run(killed, context.instance)
         try:
             yield
         finally:
-            # A failed step skips score and report; their readers still need what succeeded.
-            if report_after_failure(dataset, run.run_id):
-                logger.info("Wrote the report of %r from what is current.", dataset.key)
+            _report_what_succeeded(dataset, run.run_id)
+            workspace.store.discard_staged()
+
+
+def _report_what_succeeded(dataset: DatasetWorkspace, run_id: str) -> None:
+    """Write score and report after a failed step, which skips them: their readers still need what succeeded."""
+    try:
+        if report_after_failure(dataset, run_id):
+            logger.info("Wrote the report of %r from what is current.", dataset.key)
+    except UserError as error:  # the disk that made the step fail is still full
+        logger.warning("The report of %r could not be written: %s", dataset.key, error.message)
+
+
+def _say_where_history_goes(instance: dg.DagsterInstance | None) -> None:
+    if not os.environ.get("DAGSTER_HOME"):
+        logger.info("DAGSTER_HOME is not set: artifacts are kept, the history of runs is not.")
+    elif os.environ.get(VARIABLE) and not isinstance(instance, BenchmarkInstance):
+        logger.warning(
+            "$%s is not used: the dagster.yaml in $DAGSTER_HOME is not the one of this project.", VARIABLE
+        )
+
+
+def _remove_finished_work(dataset: DatasetWorkspace) -> None:
+    """Remove the work of a killed run from which no try will go on."""
+    base = dataset.store.local_folder(dataset.key, ".work")
+    left = {name: base / name for name in _WORK if (base / name).exists() and any((base / name).iterdir())}
+    if not left:
+        return
+    try:
+        verdicts = judge_dataset(dataset)
+    except UserError:
+        return  # the source cannot be read: the first step says so
+    for name, folder in left.items():
+        if all(verdicts[artifact.key].state == "current" for artifact in _WORK[name]):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _close_killed_run(holder: str | None, instance: dg.DagsterInstance | None) -> None:
+    """Mark the run that was killed holding the dataset as failed: Dagster would count it as running for ever."""
+    if holder is None or instance is None or not holder.startswith(_HOLDER):
+        return
+    killed = instance.get_run_by_id(holder.removeprefix(_HOLDER))
+    if killed is not None and not killed.is_finished:
+        instance.report_run_failed(killed, "The process of this run was killed.")
+        logger.info("Marked the killed run %s as failed.", killed.run_id)
 
 
 def _is_over(run: dg.DagsterRun, instance: dg.DagsterInstance | None) -> bool:

@@ -1,6 +1,8 @@
-"""A run that is killed loses at most one shard, and the next one starts at once."""
+"""A run that is killed loses little, and the next one starts at once and ends as if nothing had happened."""
 
+import json
 import os
+import random
 import signal
 import subprocess
 import time
@@ -9,6 +11,7 @@ import dagster as dg
 import psutil
 import pytest
 
+from tests.same_files import artifacts, different, unfinished
 from tests.tiny import BIN, JOB, dagster, environment, write_images, write_registry
 
 ARGUMENTS = (*JOB, "benchmark", "--tags", '{"dagster/partition": "tiny"}')
@@ -92,22 +95,74 @@ def blocks(work):
     return {path: path.stat().st_mtime_ns for path in work.rglob("*.parquet")}
 
 
+COMMANDS = (
+    [str(BIN / "dagster"), *ARGUMENTS],
+    [str(BIN / "agml-assets"), "run", "--dataset", "tiny"],
+)
+SEED = random.randrange(2**32)
+
+
+@pytest.fixture(scope="module")
+def unkilled(finished, tmp_path_factory):
+    """A place with a history of runs, and how long each command takes there when nobody kills it, in seconds."""
+    root = tmp_path_factory.mktemp("killed")
+    seconds = []
+    for number, command in enumerate(COMMANDS):
+        env = in_folder(root, finished, f"unkilled_{number}")
+        started = time.monotonic()
+        done = subprocess.run(command, env=env, cwd=root, capture_output=True, text=True, timeout=500, check=False)
+        seconds.append(time.monotonic() - started)
+        assert done.returncode == 0, done.stderr[-3000:]
+        reference = artifacts(finished / "results" / "tiny")
+        assert different(artifacts(root / f"unkilled_{number}" / "tiny"), reference) == []
+    return root, seconds
+
+
+def in_folder(root, finished, name):
+    """Return an environment with results of its own; the history and the images are shared."""
+    return {**environment(root, finished / "datasets.yaml"), "AGML_RESULTS": str(root / name)}
+
+
 @pytest.mark.slow
-def test_two_runs_of_one_dataset_follow_one_another(tmp_path):
-    env = environment(tmp_path, write_registry(tmp_path / "datasets.yaml", write_images(tmp_path / "images")))
-    with dg.DagsterInstance.from_config(env["DAGSTER_HOME"]) as instance:
-        instance.get_runs(limit=1)  # Dagster cannot create one history from two processes at once
-    runs = [
-        subprocess.Popen(
-            [str(BIN / "dagster"), *JOB, "structural_quality", "--tags", '{"dagster/partition": "tiny"}'],
-            env=env,
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for _ in range(2)
-    ]
-    outputs = [run.communicate(timeout=300)[0] for run in runs]
-    assert [run.returncode for run in runs] == [0, 0], outputs
-    assert sum("Waiting for dataset 'tiny': held by run" in output for output in outputs) == 1
+@pytest.mark.parametrize("moment", range(10))
+def test_after_a_kill_at_any_moment_the_same_command_gives_what_an_unkilled_run_gives(unkilled, finished, moment):
+    root, seconds = unkilled
+    number = moment % len(COMMANDS)
+    # One moment in each tenth of the run.
+    after = (moment + random.Random(SEED + moment).random()) / 10 * seconds[number]
+    told = f"moment {moment}, seed {SEED}: killed after {after:.2f} of {seconds[number]:.2f} s"
+    env, results = in_folder(root, finished, f"moment_{moment}"), root / f"moment_{moment}"
+    with (root / f"log_{moment}").open("w") as log:
+        run = subprocess.Popen(COMMANDS[number], env=env, cwd=root, stdout=log, stderr=log)
+        time.sleep(after)
+        family = psutil.Process(run.pid).children(recursive=True) if run.poll() is None else []
+        run.kill()
+        run.wait()
+    _, alive = psutil.wait_procs(family, timeout=20)
+    assert alive == [], told
+    broken = [path for path in results.rglob("*.json") if not is_json(path)]
+    assert broken == [], told
+    note = results / "_platform" / "locks" / "tiny.holder.json"
+    killed_run = json.loads(note.read_text())["holder"].removeprefix("run ") if note.exists() else None
+
+    again = subprocess.run(
+        COMMANDS[number], env=env, cwd=root, capture_output=True, text=True, timeout=500, check=False
+    )
+    assert again.returncode == 0, f"{told}\n{again.stderr[-3000:]}"
+    assert "Waiting for" not in again.stderr, told
+    assert different(artifacts(results / "tiny"), artifacts(finished / "results" / "tiny")) == [], told
+    assert unfinished(results) == [], told
+    work = results / "tiny" / ".work"
+    assert [path for path in work.rglob("*") if path.is_file()] == [], told
+    if killed_run and "up to date" not in again.stderr:
+        with dg.DagsterInstance.from_config(env["DAGSTER_HOME"]) as instance:
+            assert instance.get_run_by_id(killed_run).is_finished, told
+        assert not note.exists(), told
+
+
+def is_json(path):
+    try:
+        json.loads(path.read_bytes())
+    except ValueError:
+        return False
+    return True

@@ -4,7 +4,9 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -167,12 +169,15 @@ def test_text_is_utf8_whatever_the_locale(tmp_path):
 def test_an_artifact_without_its_sidecar_counts_as_absent(tmp_path, monkeypatch):
     store = ArtifactStore(tmp_path)
     store.write("beans", "room/value.json", {"n": 1}, SIDECAR)
+    put = ArtifactStore._put
 
-    def crash(*_):
-        raise KeyboardInterrupt
+    def crash(self, finished, path):
+        if path.name.endswith(".meta.json"):
+            raise KeyboardInterrupt
+        put(self, finished, path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ArtifactStore, "write_text", crash)
+        patch.setattr(ArtifactStore, "_put", crash)
         with pytest.raises(KeyboardInterrupt):
             store.write("beans", "room/value.json", {"n": 2}, SIDECAR)
     assert store.sidecar("beans", "room/value.json") is None
@@ -220,9 +225,84 @@ def test_arrays_of_a_remote_store_are_staged_under_the_scratch_folder_and_mapped
         written = store.write("beans", "room/array.npy", value, SIDECAR)
         array = store.read("beans", "room/array.npy")
         assert isinstance(array, np.memmap)
-        assert str(array.filename) == str(tmp_path / "scratch" / "staged" / f"{written.digest}.npy")
+        copy = Path(array.filename)
+        assert copy.is_relative_to(tmp_path / "scratch")
+        assert copy.name == f"{written.digest}.npy"
         np.testing.assert_array_equal(array, value)
     assert store.local_folder("beans", ".work/x").is_relative_to(tmp_path / "scratch")
+
+
+def test_staged_copies_go_with_their_store_and_arrays_in_use_stay_readable(tmp_path):
+    store = ArtifactStore(f"memory://{tmp_path.name}-gone", scratch=tmp_path / "scratch")
+    store.write("beans", "room/array.npy", np.arange(3), SIDECAR)
+    array = store.read("beans", "room/array.npy")
+    store.discard_staged()
+    assert list((tmp_path / "scratch").iterdir()) == []
+    np.testing.assert_array_equal(array, np.arange(3))
+    np.testing.assert_array_equal(store.read("beans", "room/array.npy"), np.arange(3))
+    del store
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_a_file_moved_to_a_remote_store_is_read_without_fetching_it(tmp_path, monkeypatch):
+    store = ArtifactStore(f"memory://{tmp_path.name}-moved", scratch=tmp_path / "scratch")
+    file = store.local_folder("beans", ".work/x") / "big.npy"
+    np.save(file, np.arange(5))
+    store.write("beans", "room/array.npy", file, SIDECAR)
+    monkeypatch.setattr(store.root.fs, "get_file", None)
+    np.testing.assert_array_equal(store.read("beans", "room/array.npy"), np.arange(5))
+    assert not file.exists()
+
+
+def test_a_scratch_folder_under_the_guessable_name_that_is_another_users_is_refused(tmp_path, monkeypatch):
+    monkeypatch.delenv("AGML_SCRATCH", raising=False)
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    owner = os.getuid()
+    store = ArtifactStore(f"memory://{tmp_path.name}-other")
+    store.local_folder("beans", "x")
+    folder = tmp_path / f"agml-assets-{owner}"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    monkeypatch.setattr("os.getuid", lambda: owner + 1)
+    folder.rename(tmp_path / f"agml-assets-{owner + 1}")
+    with pytest.raises(UserError, match=r"another user's.*AGML_SCRATCH"):
+        store.local_folder("beans", "x")
+
+
+def test_files_that_a_killed_process_left_go_and_those_of_a_living_one_stay(tmp_path):
+    hold = (
+        "from agml_assets.locks import Unfinished; import sys, time, pathlib\n"
+        "files = [Unfinished(pathlib.Path(f), 'array.npy') for f in sys.argv[1:]]\n"
+        "print('held', flush=True); time.sleep(60)"
+    )
+    folders = [tmp_path / "beans/room", tmp_path / "_platform/embeddings/cache/x", tmp_path / "maize/room"]
+    command = [sys.executable, "-c", hold, *map(str, folders)]
+    killed, living = (subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2))
+    for process in (killed, living):
+        assert process.stdout.readline() == "held\n"
+    killed.kill()
+    killed.communicate()
+    store = ArtifactStore(tmp_path)
+    store.write("beans", "room/array.npy", np.arange(3), SIDECAR)
+    store.remove_leftovers("beans")
+    left = [sum(name.name.startswith(".") for name in folder.iterdir()) for folder in folders]
+    assert left == [1, 1, 2]  # another dataset's are its own run's business
+    assert store.is_intact("beans", "room/array.npy")
+    living.kill()
+    living.communicate()
+    store.remove_leftovers("beans")
+    assert [path.name for path in folders[0].iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_finished_file_on_another_disk_is_copied_into_place(tmp_path):
+    if not os.access("/dev/shm", os.W_OK) or Path("/dev/shm").stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("no second disk here")
+    store = ArtifactStore(tmp_path)
+    with tempfile.NamedTemporaryFile(dir="/dev/shm", suffix=".npy", delete=False) as file:
+        np.save(file, np.arange(5))
+    store.write("beans", "room/array.npy", Path(file.name), SIDECAR)
+    assert not Path(file.name).exists()
+    np.testing.assert_array_equal(store.read("beans", "room/array.npy"), np.arange(5))
+    assert {path.name for path in (tmp_path / "beans/room").iterdir()} == {"array.npy", "array.npy.meta.json"}
 
 
 def test_the_digest_is_the_blake3_of_the_file(tmp_path):

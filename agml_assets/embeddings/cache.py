@@ -16,6 +16,8 @@ import numpy as np
 from blake3 import blake3
 from jaxtyping import Float
 
+from agml_assets.disk import named_when_full
+from agml_assets.errors import UserError
 from agml_assets.store import PLATFORM, ArtifactStore
 
 Encode = Callable[[Sequence[int]], Float[np.ndarray, "n d"]]
@@ -24,15 +26,27 @@ Encode = Callable[[Sequence[int]], Float[np.ndarray, "n d"]]
 
 @dataclass(frozen=True)
 class CacheUse:
-    """How many rows were found in the cache, and how many were not."""
+    """Where the vectors of a dataset came from.
+
+    Attributes:
+        hits: Rows found in the cache.
+        misses: Rows that were not.
+        devices: Kinds of device that encoded them, now or when they were cached.
+    """
 
     hits: int
     misses: int
+    devices: frozenset[str] = frozenset()
 
     @property
     def verdict(self) -> str:
         """`hit`, `miss` or `partial`."""
         return "hit" if self.misses == 0 else "miss" if self.hits == 0 else "partial"
+
+    @property
+    def device(self) -> str:
+        """The devices in words, the same whether a vector was cached or not."""
+        return ", ".join(sorted(self.devices)) or "unknown"
 
 
 class EmbeddingCache:
@@ -58,15 +72,19 @@ class EmbeddingCache:
 
     def get(self, file: str) -> Float[np.ndarray, "n d"] | None:
         """Return the vectors of a shard, or None when it is damaged."""
-        if not self._store.is_intact(PLATFORM, file):
-            return None
-        return np.array(self._store.read(PLATFORM, file))
+        vectors: np.ndarray | None = self._store.read_intact(PLATFORM, file)
+        return vectors
 
-    def put(self, images: Sequence[str], vectors: Float[np.ndarray, "n d"]) -> str:
+    def device(self, file: str) -> str | None:
+        """Return the kind of device that encoded a shard, None where nobody noted it."""
+        sidecar = self._store.sidecar(PLATFORM, file)
+        return sidecar.info.get("device") if sidecar else None
+
+    def put(self, images: Sequence[str], vectors: Float[np.ndarray, "n d"], device: str | None = None) -> str:
         """Store the vectors of images, given by their pixel hashes, as a shard; return its file."""
         file = f"{self._folder}/{_digest(*images)}.npy"
         facts = {"artifact": "embeddings/cache", "code_version": "2", "inputs": {}, "settings": {}}
-        self._store.write(PLATFORM, file, vectors, {**facts, "info": {"images": list(images)}})
+        self._store.write(PLATFORM, file, vectors, {**facts, "info": {"images": list(images), "device": device}})
         return file
 
 
@@ -77,6 +95,7 @@ def embed_in_shards(
     out: Path,
     shard_size: int,
     progress: Callable[[int, int], None] | None = None,
+    device: Callable[[], str | None] = lambda: None,
 ) -> CacheUse:
     """Write the vectors of all images to the .npy file `out`, encoding those that the cache lacks, each once.
 
@@ -87,9 +106,10 @@ def embed_in_shards(
         out: Local file to write; float32 (N, D).
         shard_size: Images in a shard.
         progress: Told the rows done and in all, after those from the cache and after each shard.
+        device: Tells, after `encode` was called, on what kind of device.
 
     Returns:
-        How many rows came from the cache.
+        How many rows came from the cache, and what encoded them.
     """
     if not images:
         raise ValueError("no images to embed")
@@ -99,7 +119,7 @@ def embed_in_shards(
     writer = _Writer(out, len(images))
     tell = progress or (lambda done, total: None)
 
-    _fill_from(cache, lacking, writer)
+    devices = _fill_from(cache, lacking, writer)
     hits = writer.done
     if hits:
         tell(hits, len(images))
@@ -110,22 +130,26 @@ def embed_in_shards(
         shard = encode([lacking[image][0] for image in chunk])
         # A passing fault of the GPU shall not come back from the cache.
         if np.isfinite(shard).all():
-            cache.put(chunk, shard)
+            cache.put(chunk, shard, device())
+        devices.add(device())
         for image, vector in zip(chunk, shard, strict=True):
             writer.fill(lacking[image], vector)
         tell(writer.done, len(images))
     writer.close()
-    return CacheUse(hits, len(images) - hits)
+    return CacheUse(hits, len(images) - hits, frozenset(name for name in devices if name))
 
 
-def _fill_from(cache: EmbeddingCache, lacking: dict[str, list[int]], writer: "_Writer") -> None:
-    """Write the vectors that the cache holds, and take their images out of `lacking`."""
+def _fill_from(cache: EmbeddingCache, lacking: dict[str, list[int]], writer: "_Writer") -> set[str | None]:
+    """Write the vectors that the cache holds, take their images out of `lacking`, and return what encoded them."""
+    devices: set[str | None] = set()
     for file, kept in cache.shards():
         wanted = [place for place, image in enumerate(kept) if image in lacking]
         shard = cache.get(file) if wanted else None
         if shard is not None:
+            devices.add(cache.device(file))
             for place in wanted:
                 writer.fill(lacking.pop(kept[place]), shard[place])
+    return devices
 
 
 class _Writer:
@@ -139,8 +163,13 @@ class _Writer:
     def fill(self, rows: Sequence[int], vector: Float[np.ndarray, " d"]) -> None:
         if self._vectors is None:
             shape = (self._n, len(vector))
-            self._vectors = np.lib.format.open_memmap(self._out, mode="w+", dtype=np.float32, shape=shape)
-            _reserve(self._out)
+            try:
+                with named_when_full(self._out.parent, f"{self._n} vectors of {shape[1]} numbers"):
+                    self._vectors = np.lib.format.open_memmap(self._out, "w+", dtype=np.float32, shape=shape)
+                    _reserve(self._out)
+            except UserError:
+                self._out.unlink(missing_ok=True)  # gives back what it did get
+                raise
         self._vectors[rows] = vector
         self.done += len(rows)
 

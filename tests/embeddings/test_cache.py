@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from agml_assets.embeddings.cache import EmbeddingCache, embed_in_shards
+from agml_assets.errors import UserError
 from agml_assets.store import ArtifactStore
 
 IMAGES = [f"hash{i}" for i in range(10)]
@@ -135,5 +136,17 @@ def test_a_full_disk_is_an_error_not_the_end_of_the_process(store, tmp_path, mon
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(UserError, match="10 vectors of 3 numbers could not be written"):
         run(store, tmp_path / "a.npy")
+    assert not (tmp_path / "a.npy").exists()
+
+
+def test_what_encoded_a_vector_is_known_when_it_comes_from_the_cache(store, tmp_path):
+    def embed(images, device):
+        cache, out = EmbeddingCache(store, IDENTITY), tmp_path / "a.npy"
+        ones = lambda rows: np.ones((len(rows), 2), np.float32)  # noqa: E731
+        return embed_in_shards(ones, images, cache, out, 4, device=lambda: device).device
+
+    assert embed(IMAGES[:6], "cpu") == "cpu"
+    assert embed(IMAGES[:6], "never asked") == "cpu"
+    assert embed(IMAGES, "cuda") == "cpu, cuda"
