@@ -6,6 +6,7 @@ from typing import Any
 import polars as pl
 
 from agml_assets.dataset.image_index import declared_classes, usable_images
+from agml_assets.quality.class_names import alike_class_names, classes_called_like_splits
 from agml_assets.quality.entropy import entropy
 from agml_assets.quality.images import skipped, with_splits
 from agml_assets.quality.intervals import census
@@ -35,8 +36,9 @@ def class_imbalance(*, image_index: pl.DataFrame, splits: pl.DataFrame, settings
         `imbalance_ratio_declared`, the ratio over all declared classes, null with
         `imbalance_ratio_declared_reason` where one has no training image; `normalized_entropy_present`
         H / ln P, null with a reason where P = 1; `effective_classes` exp(H), the number of
-        equally frequent classes with the same entropy (Hill number of order 1, Hill 1973); `intervals`,
-        which name the figures as a census.
+        equally frequent classes with the same entropy (Hill number of order 1, Hill 1973); `alike_class_names`,
+        names that may mean one class, see there; `classes_called_like_splits`; `intervals`, which name the
+        figures as a census.
 
         Skipped where the recipe puts no image into the training split.
     """
@@ -70,6 +72,8 @@ def class_imbalance(*, image_index: pl.DataFrame, splits: pl.DataFrame, settings
     if len(present) == 1:
         result["normalized_entropy_present_reason"] = "All training images are of one class."
     result["effective_classes"] = round(exp(nats), 4)
+    result["alike_class_names"] = alike_class_names(names)
+    result["classes_called_like_splits"] = classes_called_like_splits(names)
     result["intervals"] = census(
         "imbalance_ratio", "normalized_entropy", "normalized_entropy_present", "effective_classes"
     )

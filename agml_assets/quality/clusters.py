@@ -13,8 +13,11 @@ COPY_DISTANCE = 1e-5
 """L2 distance up to which two unit vectors are the same image: float32 rounding of some hundred components
 (each at most 6e-8) stays well below it."""
 
-_BLOCK_VALUES = 1 << 22
-"""Numbers in one block, 32 MiB of float64."""
+_BLOCK_VALUES = 1 << 18
+"""Vector components in one block, 2 MiB of float64: they stay in the cache."""
+
+_BLOCK_DISTANCES = 1 << 22
+"""Distances to classes or between them in one block, 32 MiB of float64."""
 
 
 def unfit_vectors(vectors: Float[np.ndarray, "n d"]) -> str | None:
@@ -25,7 +28,7 @@ def unfit_vectors(vectors: Float[np.ndarray, "n d"]) -> str | None:
     """
     norms = np.empty(len(vectors))
     for rows, block in _blocks(vectors, 1):
-        norms[rows] = np.linalg.norm(block, axis=1)
+        norms[rows] = _lengths(block)
     bad = np.flatnonzero(~np.isfinite(norms))
     if len(bad):
         more = " and more" if len(bad) > 10 else ""
@@ -45,7 +48,7 @@ def centroids(
 ) -> Float[np.ndarray, "k d"]:
     """Return the mean vector of each class, float64; zeros for a class without vectors."""
     counts = count_classes(labels, n_classes)
-    return _class_sums(_blocks(vectors, n_classes), labels, n_classes, vectors.shape[1]) / _at_least_one(counts)
+    return _class_sums(vectors, labels, n_classes) / _at_least_one(counts)
 
 
 def centroid_distances(
@@ -54,7 +57,9 @@ def centroid_distances(
     """Return the L2 distance of every vector to the mean of its class, float64."""
     distances = np.empty(len(labels))
     for rows, block in _blocks(vectors, len(means)):
-        distances[rows] = np.linalg.norm(block - means[labels[rows]], axis=1)
+        deviations = means[labels[rows]]
+        np.subtract(block, deviations, out=deviations)
+        distances[rows] = _lengths(deviations)
     return distances
 
 
@@ -75,7 +80,7 @@ def mean_cosine_distances(
     ordered pairs, those of each vector with itself included. NaN for a class with fewer than two vectors.
     """
     counts = count_classes(labels, n_classes)
-    sums = _class_sums(_unit_blocks(vectors, n_classes), labels, n_classes, vectors.shape[1])
+    sums = _class_sums(vectors, labels, n_classes, unit=True)
     pairs = np.where(counts > 1, counts * (counts - 1.0), np.nan)
     return np.clip(1 - ((sums**2).sum(axis=1) - counts) / pairs, 0, 2)
 
@@ -103,13 +108,15 @@ def cosine_silhouettes(
     present = np.flatnonzero(counts)
     if len(present) < 2:
         raise ValueError("a silhouette needs at least two classes with vectors")
-    sums = _class_sums(_unit_blocks(vectors, n_classes), labels, n_classes, vectors.shape[1])
+    sums = _class_sums(vectors, labels, n_classes, unit=True)
     means = (sums[present] / counts[present, None]).T
     position = np.cumsum(counts > 0) - 1
 
     result = np.empty(len(labels))
-    for rows, block in _unit_blocks(vectors, n_classes):
-        distance = 1 - block @ means
+    for rows, block in _blocks(vectors, n_classes):
+        distance = block @ means
+        distance /= -_lengths(block)[:, None]
+        distance += 1
         own = (np.arange(len(distance)), position[labels[rows]])
         n = counts[labels[rows]]
         # The class mean includes the vector itself, at distance 0; the mean over the others does not.
@@ -139,7 +146,7 @@ def davies_bouldin(
     squares = (means**2).sum(axis=1)
     worst = np.empty(len(means))
     coincident = np.zeros(len(means), dtype=bool)
-    step = max(1, _BLOCK_VALUES // len(means))
+    step = max(1, _BLOCK_DISTANCES // len(means))
     for start in range(0, len(means), step):
         rows = np.arange(start, min(start + step, len(means)))
         squared = squares[rows, None] + squares - 2 * means[rows] @ means.T
@@ -152,31 +159,29 @@ def davies_bouldin(
 
 
 def _class_sums(
-    blocks: Iterator[tuple[slice, Float[np.ndarray, "b d"]]],
-    labels: Int[np.ndarray, " n"],
-    n_classes: int,
-    dimension: int,
+    vectors: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"], n_classes: int, unit: bool = False
 ) -> Float[np.ndarray, "k d"]:
-    sums = np.zeros((n_classes, dimension))
-    for rows, block in blocks:
-        order = np.argsort(labels[rows], kind="stable")
-        classes, starts = np.unique(labels[rows][order], return_index=True)
-        sums[classes] += np.add.reduceat(block[order], starts)
+    """Return the sum of the vectors of each class, float64, as they are or each at unit length."""
+    from scipy.sparse import csr_array
+
+    sums = np.zeros((n_classes, vectors.shape[1]))
+    for rows, block in _blocks(vectors, 1):
+        classes, position = np.unique(labels[rows], return_inverse=True)
+        weights = 1 / _lengths(block) if unit else np.ones(len(block))
+        membership = csr_array((weights, (position, np.arange(len(block)))), shape=(len(classes), len(block)))
+        sums[classes] += membership @ block
     return sums
 
 
 def _blocks(vectors: Float[np.ndarray, "n d"], n_classes: int) -> Iterator[tuple[slice, Float[np.ndarray, "b d"]]]:
-    step = max(1, _BLOCK_VALUES // max(n_classes, vectors.shape[1]))
+    step = max(1, min(_BLOCK_VALUES // vectors.shape[1], _BLOCK_DISTANCES // n_classes))
     for start in range(0, len(vectors), step):
         rows = slice(start, min(start + step, len(vectors)))
         yield rows, np.asarray(vectors[rows], dtype=np.float64)
 
 
-def _unit_blocks(
-    vectors: Float[np.ndarray, "n d"], n_classes: int
-) -> Iterator[tuple[slice, Float[np.ndarray, "b d"]]]:
-    for rows, block in _blocks(vectors, n_classes):
-        yield rows, block / np.linalg.norm(block, axis=1, keepdims=True)
+def _lengths(vectors: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
+    return np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
 
 
 def _at_least_one(counts: Int[np.ndarray, " k"]) -> Int[np.ndarray, "k 1"]:

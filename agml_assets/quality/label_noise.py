@@ -98,7 +98,7 @@ def label_noise(
         with the reason; `calibration`, for each kind of flip and level the means over seeds of `r` and `f`, or
         skipped; `adjusted_noise_rate`, see `adjust_noise_rate`; `intervals`.
 
-        Skipped where fewer than two classes are declared or occur.
+        Skipped where fewer than two classes are declared or occur, or no label can be judged.
     """
     names = declared_classes(image_index)
     if len(names) < 2:
@@ -106,6 +106,9 @@ def label_noise(
     present = np.unique(labels)
     if len(present) < 2:
         return skipped(f"Images of {len(present)} class only; at least two are needed.")
+    judged = judged_rows(labels, out_of_fold)
+    if not judged.any():
+        return skipped("No label can be judged: no class has images in two folds.")
 
     source_rows = usable_images(image_index)["source_row"].to_numpy()
     flagged = flag_labels(labels, out_of_fold)
@@ -128,7 +131,7 @@ def label_noise(
             }
             for row in flagged[:MAX_SUGGESTIONS]
         ],
-        "not_judged": int((~judged_rows(labels, out_of_fold)).sum()),
+        "not_judged": int((~judged).sum()),
         "leak_safe": leak_safe,
         "calibration": _calibration(noise_calibration),
         "adjusted_noise_rate": adjust_noise_rate(leak_safe, noise_calibration),

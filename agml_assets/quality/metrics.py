@@ -51,7 +51,7 @@ METRICS: tuple[Metric, ...] = (
         phase=1,
         inputs=("dataset/image_index", "dataset/splits"),
         settings=("split_recipe",),
-        code_version="2",
+        code_version="3",
         compute=class_imbalance,
         headline={
             "imbalance_ratio": lambda value: float(value["imbalance_ratio"]),
@@ -182,7 +182,7 @@ METRICS: tuple[Metric, ...] = (
             "training/noise_calibration",
         ),
         settings=("cv_folds",),
-        code_version="1",
+        code_version="2",
         compute=label_noise,
         headline={
             "flagged_pct": lambda value: round(100 * value["estimated_noise_rate"], 2),

@@ -97,7 +97,5 @@ def near_duplicate(
         "effective_images": images["joined"].n_unique(),
         "native_split_leaks": native_split_leaks(near, images["native"].count() > 0),
         "label_conflicts": label_conflicts(near),
-        "intervals": census(
-            "near_duplicate_rate", "without_exact_copies.near_duplicate_rate", "effective_images"
-        ),
+        "intervals": census("near_duplicate_rate", "without_exact_copies.near_duplicate_rate", "effective_images"),
     }

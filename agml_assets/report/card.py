@@ -116,8 +116,9 @@ def build_card(card: CardData) -> str:
     """
     card = replace(card, issues=_usable_issues(card.issues))
     page = _render(card)
-    if len(page.encode()) > MAX_BYTES:
-        page = _render(replace(card, pixels=None))
+    for less in ({"pixels": None}, {"pixels": None, "maps": False}):
+        if len(page.encode()) > MAX_BYTES:
+            page = _render(replace(card, **less))
     return page
 
 
@@ -340,6 +341,7 @@ def find_fixes(card: CardData) -> list[Fix]:
         _unusable(card),
         _classes_without_images(card),
         _small_classes(card),
+        _doubtful_names(card),
         _copies(card),
         _telling_properties(card),
         _odd_images(card),
@@ -470,6 +472,35 @@ def _small_classes(card: CardData) -> Fix | None:
     )
 
 
+def _doubtful_names(card: CardData) -> Fix | None:
+    """Return the classes that may be one under two names, or a folder that is no class."""
+    value = card.metric("class_imbalance")
+    alike, like_splits = value.get("alike_class_names") or {}, value.get("classes_called_like_splits") or []
+    n, declared = alike.get("classes", 0), value.get("n_declared_classes")
+    if not declared or not (n or like_splits):
+        return None
+    examples = [group["classes"][:2] for group in (alike.get("examples") or [])[:2]]
+    said = []
+    if n:
+        said.append(
+            "called almost alike, such as " + "; ".join(" and ".join(map(_quoted, one)) for one in examples)
+        )
+    if like_splits:
+        said.append(f"called like splits: {', '.join(map(_quoted, like_splits[:3]))}")
+    n_doubtful = n + len(like_splits)
+    return Fix(
+        harm=0.5 * min(n_doubtful, declared) / declared,
+        number=plural(n_doubtful, "class", "classes"),
+        said=f"of {count(declared)} {'are' if n_doubtful != 1 else 'is'} {', or '.join(said)}",
+        do="Join what is one class under two names, and see that no folder of a split was taken for a class.",
+        section="balance",
+    )
+
+
+def _quoted(name: str) -> str:
+    return f"\N{LEFT DOUBLE QUOTATION MARK}{named(name, 40)}\N{RIGHT DOUBLE QUOTATION MARK}"
+
+
 def _copies(card: CardData) -> Fix | None:
     near, exact = card.metric("near_duplicate"), card.metric("exact_duplicate").get("blake3") or {}
     total = card.total()
@@ -571,6 +602,7 @@ def _provenance(card: CardData) -> Section:
         ),
         ("split digest", facts.get("split_digest")),
         ("versions", _pairs(versions)),
+        ("images decoded by", facts.get("decoder")),
         ("device", facts.get("device")),
     ]
     return {

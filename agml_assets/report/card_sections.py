@@ -26,7 +26,10 @@ ROWS_LISTED = 500
 """Rows of a table under a picture; a longer list is in the files beside the card."""
 
 _NAME_LENGTH = 100
+_MANY_CLASSES, _NAME_LENGTH_OF_MANY = 500, 40  # in the data of a map
+_NO_ROOM = "the names of its classes would make this page too large."
 _BARS = 30
+_ALIKE = 5  # groups of class names that may mean one class
 _GROUPS = (6, 24)  # duplicate groups shown at once, and in all
 _IN_GROUP = 6
 _SUSPECTS = (12, 60)
@@ -50,6 +53,7 @@ class CardData:
         points: Published records of the two-dimensional UMAP: `x`, `y`, `label`, `split`, `index`.
         cartography: Per image of the training split: `row`, `confidence`, `variability`, `correctness`.
         pixels: Pictures of the usable images, by row; best memory-mapped.
+        maps: Whether there is room for the maps.
     """
 
     result: Mapping[str, Any]
@@ -58,6 +62,7 @@ class CardData:
     points: list[dict[str, Any]] | None = None
     cartography: pl.DataFrame | None = None
     pixels: UInt8[np.ndarray, "n h w 3"] | None = None
+    maps: bool = True
 
     def metric(self, name: str) -> Value:
         """Return a metric's JSON value; an empty one where it is missing or skipped."""
@@ -229,6 +234,8 @@ def class_balance(data: CardData) -> Section:
             f"The {_BARS // 2} largest and the {_BARS // 2} smallest of {count(len(ordered))} classes are drawn; "
             "the table lists the others."
         )
+    alike = (value.get("alike_class_names") or {}).get("examples") or []
+    section["facts"] = [_alike(group) for group in alike[:_ALIKE]]
     columns = ["class", "images #", "in train #"] + (["copies counted once #"] if unique else [])
     section["table"] = table(
         "balance-table",
@@ -260,6 +267,10 @@ def _balance_lead(value: Value, n_classes: int) -> str:
         if names:
             lead += f" {_classes(len(names))} {said}: {_listing(names)}."
     return lead
+
+
+def _alike(group: Value) -> str:
+    return f"Perhaps one class: {_listing(group['classes'])}, {group['reason']}."
 
 
 def _classes(n: int) -> str:
@@ -357,11 +368,15 @@ def embedding_map(data: CardData) -> Section:
         return section | {"absent": f"There is no map of the embeddings. {_why_no_map(data)}".strip()}
     chosen = stratified_sample([(p["label"], p["split"]) for p in data.points], POINTS_SHOWN)
     points = [data.points[i] for i in chosen]
-    labels = _label_order(data, {p["label"] for p in data.points})
+    labels = _label_order(data, {p["label"] for p in points})
     groups = [s for s in _SPLITS if any(p["split"] == s for p in points)]
     groups += sorted({str(p["split"]) for p in points} - set(groups))
     code = {name: i for i, name in enumerate(labels)}
     section["lead"] = _map_lead(data, separability)
+    every_label = _label_order(data, {p["label"] for p in data.points})
+    section["table"] = _map_table(data, every_label, separability, diversity)
+    if not data.maps:
+        return section | {"chart_absent": _NO_ROOM}
     section["note"] = (
         f"A sample of {count(len(points))} of {count(len(data.points))} images is drawn, each class and split "
         "in proportion. "
@@ -390,7 +405,6 @@ def embedding_map(data: CardData) -> Section:
             "axes": False,
         },
     }
-    section["table"] = _map_table(data, labels, separability, diversity)
     return section
 
 
@@ -448,7 +462,8 @@ def _distinct(names: Sequence[str]) -> list[str]:
     """Return short names, numbered where shortening made them alike; views are shared by name."""
     shown: dict[str, int] = {}
     distinct = []
-    for name in map(named, names):
+    length = _NAME_LENGTH if len(names) <= _MANY_CLASSES else _NAME_LENGTH_OF_MANY
+    for name in (named(name, length) for name in names):
         shown[name] = shown.get(name, 0) + 1
         distinct.append(name if shown[name] == 1 else f"{name} ({shown[name]})")
     return distinct
@@ -878,6 +893,8 @@ def _cartography_chart(data: CardData) -> Section:
     if frame is None or frame.is_empty():
         return {"chart_absent": "There are no training dynamics to draw."}
     label, source = _labels_by_row(data)
+    if not data.maps:
+        return {"chart_absent": _NO_ROOM}
     if not label:
         return {"chart_absent": "Neither the table of issues nor the map says which image is which."}
     frame = frame.filter(pl.col("row").is_in(list(label))).sort("row")
@@ -885,7 +902,7 @@ def _cartography_chart(data: CardData) -> Section:
     rows = frame["row"].to_list()
     chosen = stratified_sample([label[row] for row in rows], POINTS_SHOWN)
     drawn = frame[chosen]
-    labels = _label_order(data, set(label.values()))
+    labels = _label_order(data, {label[row] for row in drawn["row"].to_list()})
     code = {name: i for i, name in enumerate(labels)}
     correct = drawn["correctness"].to_list()
     sampled = (

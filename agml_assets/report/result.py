@@ -99,6 +99,7 @@ def _reproducibility(dataset: DatasetWorkspace, verdicts: Mapping[str, Verdict])
             "revision": resolved.pop("revision", None),
             "config": resolved.pop("config", None),
             "source": resolved,
+            "decoder": index.info.get("decoder"),
             "source_images": frame.height,
             "num_images": int(frame["row"].count()),
             "num_classes": len(frame["class_name"].dtype.categories),

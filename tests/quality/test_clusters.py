@@ -1,5 +1,7 @@
 """Cluster statistics against scikit-learn, on the data it ships and on random data."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from sklearn import datasets
@@ -67,6 +69,19 @@ def test_results_do_not_depend_on_the_size_of_blocks(monkeypatch):
     blocked = statistics(vectors, labels)
     assert blocked[0] == pytest.approx(whole[0], abs=1e-12)
     assert blocked[1] == pytest.approx(whole[1], rel=1e-12)
+
+
+def test_memory_holds_a_few_numbers_for_each_vector_not_its_components():
+    rng = np.random.default_rng(3)
+    vectors = rng.normal(size=(20_000, 256)).astype(np.float32)
+    labels = rng.integers(0, 5, 20_000)
+    statistics(vectors[:100], labels[:100])  # what is imported at first use
+    tracemalloc.start()
+    try:
+        statistics(vectors, labels)
+        assert tracemalloc.get_traced_memory()[1] < vectors.nbytes
+    finally:
+        tracemalloc.stop()
 
 
 def test_copies_in_both_classes_have_silhouette_zero_not_rounding_noise():

@@ -262,6 +262,18 @@ def test_all_figures_of_a_dataset_share_their_resamples():
     np.testing.assert_allclose(parts, together, atol=1e-9)
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_sums_of_a_resample_are_those_of_the_images_drawn(sparse):
+    joined = np.array([3, 3, 7, 1, 1, 1, 0, 9, 9, 4])
+    rows, values = np.array([0, 1, 2, 4, 5, 6, 9]), np.random.default_rng(0).normal(size=(7, 3))
+    sums = Resamples(joined).sums(rows, csr_array(values) if sparse else values)
+    groups = np.unique(joined, return_inverse=True)[1]
+    rng = np.random.default_rng(42)
+    for drawn in sums:
+        counts = np.bincount(rng.integers(6, size=6), minlength=6)
+        np.testing.assert_allclose(drawn, (counts[groups[rows]][:, None] * values).sum(axis=0), atol=1e-12)
+
+
 def test_resamples_come_from_the_joined_groups_by_row():
     frame = pl.DataFrame({"row": [2, 0, 1], "joined": [2, 0, 0], "exact": [2, 0, 1], "near": [2, 0, 0]})
     assert Resamples.of(frame).joined.tolist() == [0, 0, 2]

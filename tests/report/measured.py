@@ -93,10 +93,11 @@ def _make(artifact: Artifact, given: dict, settings: Settings):
             len(CLASSES),
         ),
     }
-    return made[artifact.key]() if artifact.key in made else _metric(artifact, given, settings)
+    return made[artifact.key]() if artifact.key in made else compute_metric(artifact, given, settings)
 
 
-def _metric(artifact: Artifact, given: dict, settings: Settings):
+def compute_metric(artifact: Artifact, given: dict, settings: Settings):
+    """Return the value of a metric from its inputs by key."""
     metric = next(m for m in METRICS if METRIC_ARTIFACTS[m.name].key == artifact.key)
     arguments = {key.rpartition("/")[2]: value for key, value in given.items()}
     if "neighbors" in arguments:
