@@ -52,6 +52,8 @@ class Settings(BaseModel):
         max_unreadable_pct: Percentage of unreadable images above which a run stops.
         decode_workers: Processes that decode images; null means one a core.
         train_image_size: Side in pixels to which the reference model's images are cropped and scaled.
+        train_precision: Floating-point type of the reference model's forward pass: `float32`, `bfloat16` (mixed
+            precision), or `auto`: float32 on the processor, mixed precision on a GPU.
         leak_safe: How leak-safe figures are made: `retrain` a second model on the grouped split; `subset`,
             the published test images that have no copy among the training images; or `off`.
         keep_pixels: Whether the decoded pixels stay on disk when their consumers are done.
@@ -82,6 +84,7 @@ class Settings(BaseModel):
     max_unreadable_pct: float = Field(1.0, ge=0, le=100)
     decode_workers: int | None = Field(None, ge=1)
     train_image_size: int = Field(224, ge=32, le=224)
+    train_precision: Literal["auto", "float32", "bfloat16"] = "auto"
     leak_safe: Literal["retrain", "subset", "off"] = "retrain"
     keep_pixels: bool = True
 

@@ -13,6 +13,7 @@ from PIL import Image
 
 from agml_assets.dataset.artifacts import IMAGE_INDEX, IMAGE_STATISTICS, PIXEL_HASHES, PIXELS, SPLITS
 from agml_assets.dataset.checks import readable_check, readable_spec, split_check, split_spec
+from agml_assets.dataset.decode import decoder
 from agml_assets.dataset.decode_pass import decode_source
 from agml_assets.dataset.image_index import usable_images
 from agml_assets.dataset.image_statistics import image_statistics
@@ -77,7 +78,7 @@ def build_assets(datasets: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinit
                 progress=first.progress("images decoded"),
             )
             info = source.info()
-            facts = {"resolved": dict(info.resolved), "fingerprint": info.fingerprint}
+            facts = {"resolved": dict(info.resolved), "fingerprint": info.fingerprint, "decoder": decoder()}
             if index := steps.get("image_index"):
                 index.checks.append(readable_check(decoded.image_index, index.dataset.settings))
                 yield index.done(
@@ -94,7 +95,7 @@ def build_assets(datasets: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinit
                     source_digest=identity,
                 )
             if (pixels := steps.get("pixels")) and decoded.pixels is not None:
-                stored = np.load(decoded.pixels, mmap_mode="r")
+                stored = np.load(decoded.pixels, mmap_mode="r", allow_pickle=False)
                 metadata = {
                     "images_count": float(len(stored)),
                     "preview": picture(_contact_sheet(stored), "images, evenly spaced over the rows"),

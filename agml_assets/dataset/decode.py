@@ -7,7 +7,7 @@ import hashlib
 import re
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,14 +15,15 @@ from io import BytesIO
 from pathlib import Path
 
 import numpy as np
+import PIL
 from blake3 import blake3
 from jaxtyping import UInt8
-from PIL import ExifTags, Image, ImageFile, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageFile, UnidentifiedImageError, features
 
 from agml_assets.errors import UserError
 
 # Raise it whenever a rule below changes pixels, hashes or facts: all that was decoded before is then stale.
-POLICY_VERSION = "1"
+POLICY_VERSION = "2"
 
 SIDE = 256  # pixels; DINOv2's processor resizes to it before its crop to 224
 
@@ -41,6 +42,10 @@ _TRANSPOSE = {
     8: Image.Transpose.ROTATE_90,
 }
 _SWAPS_SIDES = (5, 6, 7, 8)
+
+# libjpeg paints what was never stored in the middle of the range, 127 or 128 once CMYK is inverted.
+_NEVER_STORED = (127, 128)
+_FILLER = bytes(range(1, 255)) * 4  # stands for any picture data: no byte of it begins a marker
 
 
 @dataclass(frozen=True)
@@ -118,10 +123,39 @@ class DecodedImage:
 
         Equal for two files exactly when they show the same picture, whatever their formats.
         """
-        pixels = self.rgb if self.alpha is None else np.dstack([self.rgb, np.asarray(self.alpha)])
-        digest = blake3(f"{pixels.dtype} {' '.join(map(str, pixels.shape))}\n".encode())
-        digest.update(pixels.reshape(-1).data)
-        return digest.hexdigest()
+        return hash_pixels(self.rgb if self.alpha is None else np.dstack([self.rgb, np.asarray(self.alpha)]))
+
+
+def decoder() -> str:
+    """Return what decodes, with versions: other ones may give other pixels, and so other hashes."""
+    return f"Pillow {PIL.__version__}, libjpeg-turbo {features.version('libjpeg_turbo') or 'not used'}"
+
+
+@dataclass(frozen=True)
+class PlainJpeg:
+    """An RGB JPEG that needs no turning; fields as in `DecodedImage`.
+
+    Attributes:
+        facts: What its header says.
+        exif_error: Why its EXIF data could not be read, or None.
+        rgb: RGB pixels, 0 to 255.
+    """
+
+    facts: ImageFacts
+    exif_error: str | None
+    rgb: UInt8[np.ndarray, "h w 3"]
+
+    @property
+    def blake3(self) -> str:
+        """As `DecodedImage.blake3`."""
+        return hash_pixels(self.rgb)
+
+
+def hash_pixels(pixels: UInt8[np.ndarray, "h w c"]) -> str:
+    """Return the hexadecimal BLAKE3 of dtype, shape and pixels."""
+    digest = blake3(f"{pixels.dtype} {' '.join(map(str, pixels.shape))}\n".encode())
+    digest.update(pixels.reshape(-1).data)
+    return digest.hexdigest()
 
 
 def decode_image(data: bytes | Path, max_pixels: int) -> DecodedImage | Unreadable:
@@ -142,6 +176,52 @@ def decode_image(data: bytes | Path, max_pixels: int) -> DecodedImage | Unreadab
             return _decode(content, max_pixels)
     except Exception as error:
         return Unreadable(_reason(error, max_pixels))
+
+
+def read_header(data: bytes | Path, max_pixels: int) -> tuple[str, tuple[int, int]] | None:
+    """Return Pillow's mode and the width and height that a file announces; None where it is not to be decoded."""
+    try:
+        with _strict_pillow(max_pixels), Image.open(BytesIO(data) if isinstance(data, bytes) else data) as image:
+            return image.mode, image.size
+    except Exception:
+        return None
+
+
+def decode_plain_jpeg(data: bytes | Path, max_pixels: int) -> PlainJpeg | None:
+    """Read an upright RGB JPEG of a usual kind without Pillow's detours, to the same pixels.
+
+    Returns:
+        None for every other file, and for one with the slightest fault: `decode_image` is to judge it.
+    """
+    import simplejpeg  # type: ignore[import-untyped]
+
+    try:
+        content = data.read_bytes() if isinstance(data, Path) else data
+        with _strict_pillow(max_pixels):
+            image = Image.open(BytesIO(content))
+            mode, size, sampling = image.mode, image.size, getattr(image, "layer", [])
+            if (
+                (image.format, mode) != ("JPEG", "RGB")
+                or size[0] * size[1] > max_pixels
+                or not _is_usual(sampling)
+            ):
+                return None
+            orientation, exif_error = _orientation(image)
+        if orientation != 1:
+            return None
+        pixels = simplejpeg.decode_jpeg(content, strict=True)
+    except Exception:
+        return None
+    if pixels.shape != (size[1], size[0], 3):
+        return None
+    return PlainJpeg(ImageFacts(*size, mode, "JPEG", len(content), 1, 1, transparent=False), exif_error, pixels)
+
+
+def _is_usual(sampling: Sequence[tuple[int, int, int, int]]) -> bool:
+    """Tell whether colour has the resolution of brightness, half of it across, or half of it both ways."""
+    (_, across, down, _), *colour = sampling
+    usual = (across, down) in ((1, 1), (2, 1), (2, 2))
+    return usual and len(colour) == 2 and all(layer[1:3] == (1, 1) for layer in colour)
 
 
 def decode_rgb(data: bytes | Path, max_pixels: int) -> Image.Image:
@@ -169,11 +249,16 @@ def to_square_256(image: Image.Image) -> UInt8[np.ndarray, "256 256 3"]:
     if max(width, height) > longest:
         image = _crop_centre(image, min(width, longest), min(height, longest))
         width, height = image.size
-    short = min(width, height)
-    size = (int(SIDE * width / short), int(SIDE * height / short))
+    size = resized_size(width, height)
     if size != image.size:
         image = image.resize(size, Image.Resampling.BICUBIC)
     return np.asarray(_crop_centre(image, SIDE, SIDE))
+
+
+def resized_size(width: int, height: int) -> tuple[int, int]:
+    """Return width and height of an image whose shortest side has become 256."""
+    short = min(width, height)
+    return int(SIDE * width / short), int(SIDE * height / short)
 
 
 def _crop_centre(image: Image.Image, width: int, height: int) -> Image.Image:
@@ -201,6 +286,8 @@ def _decode(content: bytes, max_pixels: int) -> DecodedImage:
         image.load()
     else:
         image.load()
+        if kind == "JPEG" and _ends_early(content, image):
+            raise OSError("image file is truncated (its end mark comes before the last of the picture)")
         orientation, exif_error = _orientation(image)
     if image.width * image.height > max_pixels:  # an icon may hold a larger image than it announces
         raise _TooLargeError(f"{image.width * image.height} pixels")
@@ -219,6 +306,22 @@ def _decode(content: bytes, max_pixels: int) -> DecodedImage:
         transparent=alpha is not None,
     )
     return DecodedImage(facts, exif_error, native, rgb, alpha)
+
+
+def _ends_early(content: bytes, image: Image.Image) -> bool:
+    """Tell whether the data of a JPEG stop before its picture does, although it has an end mark.
+
+    Pillow says nothing then, and the rest of the picture is gray. Asked only of images that end in that gray: data
+    added before the end mark are passed over where the picture is complete, and drawn where it is not.
+    """
+    last = image.getpixel((image.width - 1, image.height - 1))
+    if not set(last if isinstance(last, tuple) else (last,)) <= set(_NEVER_STORED):
+        return False
+    body, end_mark, rest = content.rpartition(b"\xff\xd9")
+    if not end_mark:
+        return False
+    with Image.open(BytesIO(body + _FILLER + end_mark + rest)) as longer:
+        return longer.tobytes() != image.tobytes()
 
 
 def _orientation(image: Image.Image) -> tuple[int, str | None]:

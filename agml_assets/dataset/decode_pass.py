@@ -21,6 +21,7 @@ from blake3 import blake3
 
 from agml_assets.dataset.decode import POLICY_VERSION, SIDE, Unreadable
 from agml_assets.dataset.decode_pool import DecodeJob, Measured, measure_in_order
+from agml_assets.disk import describe_bytes, named_when_full
 from agml_assets.errors import UserError
 from agml_assets.settings import Settings
 
@@ -115,7 +116,7 @@ def decode_source(
     if blocks * BLOCK_ROWS < info.num_rows:
         if work.with_pixels:
             work.require_space(info.num_rows)
-        with work.open_pixels(usable) as pixels:
+        with named_when_full(work_dir, "the decoded images"), work.open_pixels(usable) as pixels:
             _decode_blocks(source, info, work, pixels, blocks, settings, outputs, progress)
     table = work.table(info)
     usable = table["row"].count()
@@ -329,10 +330,6 @@ def _workers(settings: Settings, images: int) -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _size(n_bytes: int) -> str:
-    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.1f} MB"
-
-
 class _Work:
     """The files of an unfinished pass: `identity`, `block-*.parquet`, `pixels.partial`, `pixels.npy`.
 
@@ -375,8 +372,9 @@ class _Work:
         free = shutil.disk_usage(self._folder).free
         if needed > free:
             raise UserError(
-                f"The decoded pixels of {num_rows} images need {_size(needed)} more in {self._folder}, "
-                f"where {_size(free)} are free. Free some, or set AGML_RESULTS to a larger disk."
+                f"The decoded pixels of {num_rows} images need {describe_bytes(needed)} more in {self._folder}, "
+                f"where {describe_bytes(free)} are free. Free some, or set AGML_RESULTS (AGML_SCRATCH, where the "
+                "results lie in a bucket) to a larger disk."
             )
 
     def open_pixels(self, usable: int) -> AbstractContextManager[BinaryIO | None]:

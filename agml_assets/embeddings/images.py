@@ -26,9 +26,7 @@ def encode_from_pixels(embedder: ImageEmbedder, pixels: UInt8[np.ndarray, "n 256
     """Return a function that encodes rows of stored pixels."""
 
     def encode(rows: Sequence[int]) -> Float[np.ndarray, "n d"]:
-        step = embedder.batch_size  # pixels are copied from the mapped file a batch at a time
-        batches = (rows[start : start + step] for start in range(0, len(rows), step))
-        return np.concatenate([embedder.encode_pixels(pixels[list(batch)]) for batch in batches])
+        return embedder.encode_pixels(pixels, rows)
 
     return encode
 

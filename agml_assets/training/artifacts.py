@@ -8,6 +8,7 @@ _TRAINER = (
     "cartography_lr",
     "embed_batch_size",
     "train_image_size",
+    "train_precision",
     "split_seed",
 )
 _IMAGES = ("dataset/image_index", "dataset/pixels", "dataset/splits")

@@ -9,9 +9,10 @@ import io
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,10 @@ import numpy as np
 from blake3 import blake3
 from jaxtyping import Float32, Int64, UInt8
 
-from agml_assets.device import use_device
+from agml_assets.device import feed, half_precision, mixed_precision, use_device
+from agml_assets.disk import named_when_full
 from agml_assets.errors import UserError
+from agml_assets.locks import Unfinished
 from agml_assets.settings import Settings
 from agml_assets.training.backbones import Backbone, open_backbone
 
@@ -88,8 +91,8 @@ class ReferenceTrainer:
     All layers are trained by Adam, without weight decay, at a constant rate, on cross-entropy; no augmentation, no
     use of a validation split, the last epoch counts. An image is the centre 224 x 224 of its stored 256 x 256
     pixels, scaled down (bilinear, antialiased) where `image_size` is below 224, and normalised as the checkpoint
-    asks. On CUDA the forward pass is in mixed precision. Where the GPU has no room for a batch, its gradient is
-    summed over smaller parts; batch norm then sees the parts, not the batch.
+    asks, in the memory layout channels last. Where the GPU has no room for a batch, its gradient is summed over
+    smaller parts; batch norm then sees the parts, not the batch.
 
     On one machine, two trainings of the same inputs give the same bytes on the CPU, interrupted or not: the head,
     the order of each epoch and its dropout are functions of the seed and the epoch alone.
@@ -101,6 +104,8 @@ class ReferenceTrainer:
         batch_size: Images in one step, at least two; a last batch of one image joins the one before it.
         image_size: Side in pixels of the network's input, at most 224.
         seed: Of all that is random.
+        precision: `float32`; `bfloat16` for mixed precision; or `auto`: float32 on the processor, mixed precision
+            on GPUs (float16 with scaled gradients before Ampere).
     """
 
     backbone: str = "resnet18"
@@ -109,6 +114,7 @@ class ReferenceTrainer:
     batch_size: int = 64
     image_size: int = _CROP
     seed: int = 42
+    precision: str = "auto"
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "ReferenceTrainer":
@@ -120,6 +126,7 @@ class ReferenceTrainer:
             settings.embed_batch_size,
             settings.train_image_size,
             settings.split_seed,
+            settings.train_precision,
         )
 
     def train(
@@ -194,6 +201,12 @@ class ReferenceTrainer:
             checkpoint=checkpoint,
         )
 
+    def precision_on(self, device: "torch.device") -> str:
+        """Return the floating-point type of the forward pass on a device."""
+        if self.precision == "auto":
+            return "float32" if device.type == "cpu" else half_precision(device)
+        return self.precision
+
     def _refuse_no_numbers(self, seen: Iterable[np.ndarray], where: str) -> None:
         if not all(np.isfinite(values).all() for values in seen):
             raise UserError(
@@ -210,7 +223,7 @@ class ReferenceTrainer:
             "image_size": self.image_size,
             "seed": self.seed,
             "device": device.type,
-            "precision": _precision(device),
+            "precision": self.precision_on(device),
             "torch": version("torch"),
             "transformers": version("transformers"),
         }
@@ -231,16 +244,19 @@ class _Run:
 
         self._network = network.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._mean, self._std = (
-            torch.tensor(values, device=device).view(1, 3, 1, 1) for values in (backbone.mean, backbone.std)
+            torch.tensor(values, device=device).repeat(trainer.image_size)
+            for values in (backbone.mean, backbone.std)
         )
         self._device = device
         self._trainer = trainer
         self._pixels = pixels
-        self._precision = getattr(torch, _precision(device))
+        self._precision = trainer.precision_on(device)
         self._optimizer = torch.optim.Adam(network.parameters(), lr=trainer.learning_rate)
-        self._scaler = torch.amp.GradScaler(device.type, enabled=self._precision == torch.float16)
+        self._scaler = torch.amp.GradScaler(device.type, enabled=self._precision == "float16")
         self._batch_size = max(_LEAST, trainer.batch_size)
         self.at_once = self._batch_size
+        width = 3 * trainer.image_size
+        self._lines = torch.empty(self._batch_size + 1, trainer.image_size, width, device=device)
 
     def train_epoch(
         self,
@@ -258,15 +274,18 @@ class _Run:
         self._network.train()
         true, highest = np.empty((2, len(rows)), dtype=np.float32)
         watched, done = [], epoch * len(rows)
-        for batch in _batches(order, self._batch_size):
-            probabilities = self._in_parts(lambda parts: self._add_gradients(rows, labels, parts), batch)
-            self._scaler.step(self._optimizer)
-            self._scaler.update()
-            # Brought to the host only after the epoch: the GPU need not be waited for at each batch.
-            watched.append(self._true_and_highest(probabilities, labels[batch]))
-            done += len(batch)
-            if progress:
-                progress(done, self._trainer.epochs * len(rows))
+        with closing(self._crops_of(rows, order)) as fed:
+            for batch, crops in fed:
+                targets = torch.from_numpy(labels[batch]).to(self._device)
+                attempt = partial(self._add_gradients, crops, targets)
+                probabilities = self._in_parts(attempt, len(batch))
+                self._scaler.step(self._optimizer)
+                self._scaler.update()
+                # Brought to the host only after the epoch: the GPU need not be waited for at each batch.
+                watched.append(self._true_and_highest(probabilities, targets))
+                done += len(batch)
+                if progress:
+                    progress(done, self._trainer.epochs * len(rows))
         true[order], highest[order] = torch.cat(watched, dim=1).cpu().numpy()
         return true, highest
 
@@ -276,7 +295,10 @@ class _Run:
         """Return each image's true-label and highest probability in evaluation mode."""
         import torch
 
-        watched = [self._true_and_highest(p, labels[batch]) for batch, p in self._evaluate(rows)]
+        watched = [
+            self._true_and_highest(probabilities, torch.from_numpy(labels[batch]).to(self._device))
+            for batch, probabilities in self._evaluate(rows)
+        ]
         true, highest = torch.cat(watched, dim=1).cpu().numpy()
         return true, highest
 
@@ -300,13 +322,13 @@ class _Run:
         }
         payload = io.BytesIO()
         torch.save(state, payload)
-        stage = file.with_suffix(".tmp")
-        with stage.open("wb") as handle:
-            handle.write(_digest(identity) + blake3(payload.getbuffer()).digest())
-            handle.write(payload.getbuffer())
-            handle.flush()
-            os.fsync(handle.fileno())
-        stage.replace(file)
+        with named_when_full(file.parent, "the checkpoint"), Unfinished(file.parent, file.name) as stage:
+            with stage.open("wb") as handle:
+                handle.write(_digest(identity) + blake3(payload.getbuffer()).digest())
+                handle.write(payload.getbuffer())
+                handle.flush()
+                os.fsync(handle.fileno())
+            stage.replace(file)
 
     def resume(self, file: Path, identity: dict[str, Any]) -> History:
         """Take up the state in `file` if it is whole and of these inputs; return the history so far, or none."""
@@ -336,57 +358,73 @@ class _Run:
     def _evaluate(self, rows: Int64[np.ndarray, " n"]) -> "Iterator[tuple[np.ndarray, torch.Tensor]]":
         import torch
 
-        def probabilities(parts: Sequence[np.ndarray]) -> "torch.Tensor":
+        def probabilities(crops: "torch.Tensor", parts: Sequence[slice]) -> "torch.Tensor":
             with torch.inference_mode():
-                return torch.cat([self._logits(rows[part]).softmax(1) for part in parts])
+                return torch.cat([self._logits(crops[part]).softmax(1) for part in parts])
 
         self._network.eval()
-        for batch in _batches(np.arange(len(rows)), self._batch_size):
-            yield batch, self._in_parts(probabilities, batch)
+        with closing(self._crops_of(rows, np.arange(len(rows)))) as fed:
+            for batch, crops in fed:
+                yield batch, self._in_parts(partial(probabilities, crops), len(batch))
+
+    def _crops_of(
+        self, rows: Int64[np.ndarray, " n"], order: Int64[np.ndarray, " n"]
+    ) -> "Generator[tuple[np.ndarray, torch.Tensor], None, None]":
+        """Yield batches of places in `rows`, with their centre pixels on the device; uint8 (b, 224, 224, 3)."""
+        edge = (self._pixels.shape[1] - _CROP) // 2
+        centre = slice(edge, edge + _CROP)
+
+        def load(batch: np.ndarray) -> np.ndarray:
+            return self._pixels[rows[batch], centre, centre]
+
+        return feed(_batches(order, self._batch_size), load, self._device)
 
     def _add_gradients(
-        self, rows: Int64[np.ndarray, " n"], labels: Int64[np.ndarray, " n"], parts: Sequence[np.ndarray]
+        self, crops: "torch.Tensor", targets: "torch.Tensor", parts: Sequence[slice]
     ) -> "torch.Tensor":
         """Compute a batch's gradient part by part; return the probabilities seen on the way."""
         import torch
 
         self._optimizer.zero_grad()
-        n_images, seen = sum(map(len, parts)), []
+        seen = []
         for part in parts:
-            logits = self._logits(rows[part])
-            targets = torch.from_numpy(labels[part]).to(self._device)
-            loss = torch.nn.functional.cross_entropy(logits, targets) * (len(part) / n_images)
+            logits = self._logits(crops[part])
+            share = (part.stop - part.start) / len(crops)
+            loss = torch.nn.functional.cross_entropy(logits, targets[part]) * share
             self._scaler.scale(loss).backward()
             seen.append(logits.detach().softmax(1))
         return torch.cat(seen)
 
-    def _logits(self, rows: Int64[np.ndarray, " b"]) -> "torch.Tensor":
+    def _logits(self, crops: "torch.Tensor") -> "torch.Tensor":
+        with mixed_precision(self._device, self._precision):
+            return _logits(self._network, self._images(crops)).float()
+
+    def _images(self, crops: "torch.Tensor") -> "torch.Tensor":
+        """Return scaled and normalised images; float32 (b, 3, image_size, image_size), channels last.
+
+        They are valid until the next call.
+        """
         import torch
 
-        mixed = self._precision != torch.float32
-        with torch.autocast(self._device.type, dtype=self._precision if mixed else None, enabled=mixed):
-            return _logits(self._network, self._images(rows)).float()
-
-    def _images(self, rows: Int64[np.ndarray, " b"]) -> "torch.Tensor":
-        """Return cropped, scaled and normalised images; float32 (b, 3, image_size, image_size), channels last."""
-        import torch
-
-        size, edge = self._trainer.image_size, (self._pixels.shape[1] - _CROP) // 2
-        crops = self._pixels[rows, edge : edge + _CROP, edge : edge + _CROP]
-        images = torch.from_numpy(crops).to(self._device).permute(0, 3, 1, 2).float()
+        size = self._trainer.image_size
         if size < _CROP:
+            images = crops.permute(0, 3, 1, 2).float()
             images = torch.nn.functional.interpolate(images, (size, size), mode="bilinear", antialias=True)
-        return images.sub_(self._mean).div_(self._std).contiguous(memory_format=torch.channels_last)
+            crops = images.permute(0, 2, 3, 1).contiguous()
+        # By whole lines of pixels, in memory that is used again: ten times faster on the processor than channel by
+        # channel in new memory.
+        lines = self._lines[: len(crops)].copy_(crops.reshape(len(crops), size, size * 3))
+        lines.sub_(self._mean).div_(self._std)
+        return lines.view(len(crops), size, size, 3).permute(0, 3, 1, 2)
 
-    def _in_parts(
-        self, attempt: "Callable[[Sequence[np.ndarray]], torch.Tensor]", batch: np.ndarray
-    ) -> "torch.Tensor":
-        """Give the batch to `attempt` in parts that the GPU has room for; smaller ones from then on."""
+    def _in_parts(self, attempt: "Callable[[Sequence[slice]], torch.Tensor]", n_images: int) -> "torch.Tensor":
+        """Give a batch to `attempt` in parts that the GPU has room for; smaller ones from then on."""
         import torch
 
         while True:
             try:
-                return attempt(np.array_split(batch, max(1, len(batch) // self.at_once)))
+                parts = np.array_split(np.arange(n_images), max(1, n_images // self.at_once))
+                return attempt([slice(int(part[0]), int(part[-1]) + 1) for part in parts])
             except torch.cuda.OutOfMemoryError:
                 if self.at_once <= _LEAST:
                     raise UserError(
@@ -397,10 +435,10 @@ class _Run:
             logger.warning("The GPU is out of memory; going on with %d images at once.", self.at_once)
             torch.cuda.empty_cache()
 
-    def _true_and_highest(self, probabilities: "torch.Tensor", labels: Int64[np.ndarray, " b"]) -> "torch.Tensor":
+    @staticmethod
+    def _true_and_highest(probabilities: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tensor":
         import torch
 
-        targets = torch.from_numpy(labels).to(self._device)
         return torch.stack([probabilities.gather(1, targets[:, None])[:, 0], probabilities.amax(1)])
 
 
@@ -449,14 +487,6 @@ def _batches(order: np.ndarray, size: int) -> list[np.ndarray]:
     if len(starts) > 1 and len(order) - starts[-1] < _LEAST:
         starts.pop()
     return np.split(order, starts[1:]) if starts else []
-
-
-def _precision(device: "torch.device") -> str:
-    if device.type == "cpu":
-        return "float32"
-    import torch
-
-    return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float16"
 
 
 @contextmanager

@@ -293,7 +293,7 @@ def test_the_source_is_read_only_a_few_images_ahead(tmp_path):
         settings=Settings(decode_workers=2),
         progress=lambda done, total: ahead.append(len(source.read) - done),
     )
-    assert max(ahead) <= 2 * 2 * 8
+    assert max(ahead) <= 2 * 2 * 16
 
 
 def test_an_interrupted_pass_goes_on_at_its_next_block(expected, tmp_path):
@@ -375,9 +375,9 @@ def die_on(monkeypatch, number):
     """Make every worker die with a signal when it meets the file 70.png."""
     real = subprocess.Popen
     prelude = (
-        "import os, agml_assets.dataset.decode_pool as pool; real = pool.measure; "
-        "pool.measure = lambda job, limit: "
-        f"os.kill(os.getpid(), {number}) if job.name == '70.png' else real(job, limit); "
+        "import os, agml_assets.dataset.decode_pool as pool; real = pool.measure_chunk; "
+        "pool.measure_chunk = lambda jobs, limit: "
+        f"os.kill(os.getpid(), {number}) if '70.png' in [job.name for job in jobs] else real(jobs, limit); "
     )
     monkeypatch.setattr(
         decode_pool.subprocess,

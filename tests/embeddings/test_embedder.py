@@ -99,15 +99,16 @@ def test_a_transformers_model_gives_its_class_token_as_its_own_processor_would_f
 
 
 @pytest.mark.parametrize("size", [(256, 256), (300, 320), (401, 257), (257, 1023), (120, 90), (1000, 33)])
-def test_stored_pixels_feed_a_model_what_its_own_processor_makes_of_the_image(dino, size):
+def test_stored_pixels_feed_a_model_what_its_own_processor_makes_of_the_image(dino, size, monkeypatch):
     from transformers import AutoImageProcessor
 
     image = photograph(size=size)
     expected = AutoImageProcessor.from_pretrained(dino, backend="pil")(images=[image], return_tensors="np")
-    backend = ImageEmbedder(str(dino)).backend
-    prepared = backend.prepare_pixels(to_square_256(image)[None])
-    assert prepared.shape == (1, 3, 224, 224)
-    np.testing.assert_allclose(prepared, expected["pixel_values"], atol=1e-6)
+    embedder, fed = ImageEmbedder(str(dino)), []
+    forward = embedder.backend.forward
+    monkeypatch.setattr(embedder.backend, "forward", lambda inputs: forward(fed.append(inputs) or inputs))
+    embedder.encode_pixels(to_square_256(image)[None])
+    np.testing.assert_array_equal(fed[0].numpy(), expected["pixel_values"])
 
 
 def test_a_model_with_another_resize_rule_is_not_served_from_pixels(tmp_path):
@@ -293,7 +294,7 @@ def test_a_model_that_fails_to_load_holds_nothing(monkeypatch, tmp_path, dino):
     freed = []
     embedder._held.callback(lambda: freed.append(True))
 
-    def fail(device, dtype):
+    def fail(device):
         raise UserError("no luck")
 
     with monkeypatch.context() as patch:

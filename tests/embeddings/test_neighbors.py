@@ -77,7 +77,7 @@ def test_every_copy_is_found_and_no_image_is_its_own_neighbour():
 def test_the_block_size_changes_no_pair_and_no_group(monkeypatch):
     vectors = with_planted_pairs(np.random.default_rng(3))
     whole = find_neighbors(vectors, threshold=0.98, max_pairs=10**6)
-    monkeypatch.setattr(module, "_BLOCK_ROWS", 7)
+    monkeypatch.setattr(module, "_BLOCK", {"cpu": (32, 48)})
     blocks = find_neighbors(vectors, threshold=0.98, max_pairs=10**6)
     np.testing.assert_array_equal(whole.pair_rows, blocks.pair_rows)
     np.testing.assert_array_equal(whole.near_group, blocks.near_group)
@@ -95,6 +95,71 @@ def test_many_pairs_at_once_give_what_single_ones_give(monkeypatch, max_pairs):
     np.testing.assert_array_equal(many.pair_rows, single.pair_rows)
     np.testing.assert_array_equal(many.near_group, single.near_group)
     assert many.n_pairs == single.n_pairs == len(brute_pairs(vectors, 0.98))
+
+
+@pytest.mark.parametrize("few", [0, 1 << 18])
+@pytest.mark.parametrize("threshold", [0.8, 0.95, 0.98, 1.0])
+def test_pairs_sought_alone_are_those_found_beside_neighbours(digits, monkeypatch, threshold, few):
+    monkeypatch.setattr(module, "_FEW", few)
+    monkeypatch.setattr(module, "_BLOCK", {"cpu": (64, 208)})
+    vectors = np.concatenate([digits[:600], with_planted_pairs(np.random.default_rng(2), d=64), digits[:40]])
+    alone = find_neighbors(vectors, threshold=threshold, max_pairs=10**7, k=0)
+    beside = find_neighbors(vectors, threshold=threshold, max_pairs=10**7)
+    np.testing.assert_array_equal(alone.pair_rows, brute_pairs(vectors, threshold))
+    np.testing.assert_array_equal(alone.pair_rows, beside.pair_rows)
+    np.testing.assert_array_equal(alone.near_group, beside.near_group)
+    np.testing.assert_allclose(alone.pair_cosines, beside.pair_cosines, atol=1e-6)
+    assert alone.n_pairs == beside.n_pairs == len(alone.pair_rows)
+    assert alone.ids.shape == alone.cosines.shape == (len(vectors), 0)
+
+
+def test_the_screen_judges_few_pairs_and_misses_none(monkeypatch):
+    rng = np.random.default_rng(0)
+    base = unit(rng.normal(size=(3000, 256)) * np.arange(1, 257) ** -0.5)
+    vectors = np.concatenate([base, unit(base[:300] + rng.normal(scale=0.012, size=(300, 256)))])
+    judged = []
+    original = module._Pairs._cosines_of
+    monkeypatch.setattr(
+        module._Pairs, "_cosines_of", lambda self, i, j: judged.append(len(i)) or original(self, i, j)
+    )
+    found = find_neighbors(vectors, threshold=0.98, max_pairs=10**7, k=0)
+    np.testing.assert_array_equal(found.pair_rows, brute_pairs(vectors, 0.98))
+    assert 100 < found.n_pairs <= sum(judged) < 2000 < len(vectors) ** 2 / 2
+
+
+@pytest.mark.parametrize("max_pairs", [0, 1, 37, 1000, 10**6])
+@pytest.mark.parametrize("k", [0, 50])
+def test_pairs_of_copies_are_listed_in_order_up_to_the_limit(k, max_pairs):
+    rng = np.random.default_rng(3)
+    base = with_planted_pairs(rng, n=60, d=32, planted=40)
+    vectors = base[rng.integers(0, len(base), size=400)]
+    found = find_neighbors(vectors, threshold=0.98, max_pairs=max_pairs, k=k)
+    expected = brute_pairs(vectors, 0.98)
+    np.testing.assert_array_equal(found.pair_rows, expected[:max_pairs])
+    assert found.n_pairs == len(expected) > 1000
+    exact = vectors.astype(np.float64)
+    exact /= np.linalg.norm(exact, axis=1, keepdims=True)
+    i, j = found.pair_rows.T
+    np.testing.assert_allclose(found.pair_cosines, (exact[i] * exact[j]).sum(axis=1), atol=1e-6)
+
+
+@pytest.mark.parametrize("copies", [0, 300])
+@pytest.mark.parametrize("k", [1, 7, 50])
+def test_equally_near_rows_are_taken_by_row(monkeypatch, copies, k):
+    monkeypatch.setattr(module, "_BLOCK", {"cpu": (48, 80)})
+    rng = np.random.default_rng(4)
+    # Halves: every product is exact, and most are equal to many others.
+    corners = np.zeros((500, 9), np.float32)
+    for row in corners:
+        row[rng.choice(9, 4, replace=False)] = rng.choice([-0.5, 0.5], 4)
+    corners = rng.permutation(np.unique(corners, axis=0))
+    vectors = corners[np.r_[np.arange(len(corners)), rng.integers(0, len(corners), copies)]]
+    similar = vectors @ vectors.T
+    np.fill_diagonal(similar, -2)
+    found = find_neighbors(vectors, threshold=0.98, max_pairs=10**6, k=k)
+    expected = np.argsort(-similar, axis=1, kind="stable")[:, :k]
+    np.testing.assert_array_equal(found.ids, expected)
+    np.testing.assert_array_equal(found.cosines, np.take_along_axis(similar, expected, axis=1))
 
 
 def test_copies_reach_a_threshold_of_one_and_are_listed_by_row():

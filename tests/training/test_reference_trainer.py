@@ -509,3 +509,62 @@ def test_nothing_heavy_is_imported_before_a_training():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+def test_settings_name_the_fast_ways_to_train():
+    settings = Settings(train_image_size=96, train_precision="bfloat16")
+    trainer = ReferenceTrainer.from_settings(settings)
+    assert (trainer.image_size, trainer.precision) == (96, "bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("precision", "on_cpu", "on_gpu"),
+    [
+        ("auto", "float32", "float16"),
+        ("float32", "float32", "float32"),
+        ("bfloat16", "bfloat16", "bfloat16"),
+    ],
+)
+def test_auto_is_full_precision_on_the_processor_and_mixed_on_a_gpu(precision, on_cpu, on_gpu, monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
+    trainer = ReferenceTrainer(precision=precision)
+    assert trainer.precision_on(torch.device("cpu")) == on_cpu
+    assert trainer.precision_on(torch.device("cuda")) == on_gpu
+
+
+def test_mixed_precision_is_recorded_and_near_the_full_one(resnet, tmp_path):
+    full = train(small(resnet), tmp_path / "full")
+    mixed = train(small(resnet, precision="bfloat16"), tmp_path / "mixed")
+    assert (full.identity["precision"], mixed.identity["precision"]) == ("float32", "bfloat16")
+    difference = np.abs(mixed.true_eval - full.true_eval).max()
+    assert 0 < difference < 0.05
+
+
+def test_a_checkpoint_of_another_precision_is_not_gone_on_with(resnet, tmp_path):
+    train(small(resnet), tmp_path)
+    assert train(small(resnet, precision="bfloat16"), tmp_path).resumed_epochs == 0
+
+
+@pytest.mark.parametrize("size", [224, 96])
+def test_the_network_is_fed_normalised_pixels_to_rounding(resnet, size, monkeypatch, tmp_path):
+    import torch
+    from transformers import AutoImageProcessor, ResNetForImageClassification
+
+    fed = []
+    forward = ResNetForImageClassification.forward
+
+    def noted(self, pixel_values, **other):
+        fed.append(pixel_values.clone())
+        return forward(self, pixel_values, **other)
+
+    monkeypatch.setattr(ResNetForImageClassification, "forward", noted)
+    train(small(resnet, epochs=1, image_size=size), tmp_path)
+    crops = torch.from_numpy(PIXELS[TEST, 16:240, 16:240]).permute(0, 3, 1, 2).float()
+    if size < 224:
+        crops = torch.nn.functional.interpolate(crops, (size, size), mode="bilinear", antialias=True)
+    rules = AutoImageProcessor.from_pretrained(resnet, backend="pil")
+    mean, std = (torch.tensor(v).view(1, 3, 1, 1) * 255 for v in (rules.image_mean, rules.image_std))
+    torch.testing.assert_close(torch.cat(fed[-2:]), (crops - mean) / std, rtol=1e-6, atol=1e-6)
+    assert fed[-1].is_contiguous(memory_format=torch.channels_last)

@@ -35,6 +35,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 _CACHE_FOLDER = re.compile(r".*/(?:snapshots/[0-9a-f]{40}|downloads/extracted/[0-9a-f]{64})/")
 _REMOTE = ("https://", "http://", "hf://", "s3://", "gs://")
 _ORDER = {"train": 0, "val": 1, "test": 2}
+_MOST_BYTES = 1 << 30  # of one image behind an address; a few kB of an archive can hold any number
 _BATCH = 16  # rows in memory at once; encoded photographs have up to some 20 MB
 
 
@@ -345,10 +346,14 @@ def _fetch(url: str) -> bytes | None:
 
     try:
         with xopen(url, "rb") as stream:
-            return stream.read()
+            content: bytes = stream.read(_MOST_BYTES + 1)
     except (OSError, ValueError) as error:
         logger.warning("The image %s cannot be read: %s", url, _first_line(error))
         return None
+    if len(content) > _MOST_BYTES:
+        logger.warning("The image %s has more than %d bytes and is not read.", url, _MOST_BYTES)
+        return None
+    return content
 
 
 def _inside(path: str, root: Path | None) -> str:
@@ -361,5 +366,8 @@ def _inside(path: str, root: Path | None) -> str:
     return Path(path).name if Path(shortened).is_absolute() else shortened
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+def _first_line(error: BaseException) -> str:
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    # "An error occurred while generating the dataset" says nothing that its cause does not.
+    cause = error.__cause__
+    return f"{line}: {_first_line(cause)}" if type(error).__name__ == "DatasetGenerationError" and cause else line
