@@ -29,11 +29,12 @@ demo: install
 ui: install
 	$(BIN)/dagster dev -w workspace.yaml
 
+# Two files at a time; the slow ones measure and start servers, and have the machine to themselves.
 test: install
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile
 
-test-all: install
-	$(BIN)/pytest
+test-all: test
+	$(BIN)/pytest -m slow
 
 lint: install
 	$(BIN)/ruff check .
@@ -41,6 +42,6 @@ lint: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Ratios against the obvious way.
+# Ratios against the obvious way, into docs/speed.md.
 bench: install
-	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
+	$(BIN)/python benchmarks/make_table.py

@@ -17,7 +17,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 @pytest.fixture(autouse=True)
 def own_environment(monkeypatch):
     """Whatever the developer's shell names, tests name their own places."""
-    for name in ("AGML_CONFIG", "AGML_REGISTRY", "AGML_RESULTS", "DAGSTER_HOME"):
+    for name in ("AGML_CONFIG", "AGML_PERFORMANCE", "AGML_REGISTRY", "AGML_RESULTS", "DAGSTER_HOME"):
         monkeypatch.delenv(name, raising=False)
 
 

@@ -40,6 +40,8 @@ BENCHMARK = (
 ONE_METRIC = (
     'dagster asset materialize -m agml_assets.definitions --select "key:quality/near_duplicate" --partition sample'
 )
+MANY = ("agml-assets run sample bean_disease_uganda", "agml-assets run --all")
+LEADERBOARD = "dagster job execute -m agml_assets.definitions -j leaderboard"
 SITE = "dagster job execute -m agml_assets.definitions -j site_files"
 BACKFILL = "dagster job backfill -w workspace.yaml -j benchmark "
 SOME = BACKFILL + "--partitions sample,bean_disease_uganda --noprompt"
@@ -87,8 +89,8 @@ def shell(command: str, root: Path, env: dict[str, str]) -> subprocess.Completed
 
 
 def test_no_command_of_the_readme_is_untested():
-    tested = {*MAKE, ACTIVATE, *PIP, FOLDER, *REMOTE, *EXPORTS, BENCHMARK, ONE_METRIC, SITE, SOME, ALL}
-    assert {line for block in blocks("sh") for line in block.splitlines()} == tested
+    tested = {*MAKE, ACTIVATE, *PIP, FOLDER, *REMOTE, *MANY, *EXPORTS, BENCHMARK, ONE_METRIC, SITE, SOME, ALL}
+    assert {line for block in blocks("sh") for line in block.splitlines()} == tested | {LEADERBOARD}
 
 
 @pytest.mark.parametrize("command", MAKE)
@@ -166,12 +168,39 @@ def test_a_folder_that_nobody_registered_is_benchmarked(tmp_path):
     assert (tmp_path / "results" / "folder" / "result.json").is_file()
 
 
+@pytest.mark.slow
+def test_registered_datasets_are_run_one_after_another(tmp_path):
+    names = ("sample", "bean_disease_uganda")
+    for seed, name in enumerate(names):
+        write_images(tmp_path / name, per_class=5, seed=seed)
+    entries = "".join(f"  - {{name: {name}, path: {tmp_path / name}}}\n" for name in names)
+    (tmp_path / "datasets.yaml").write_text(f"datasets:\n{entries}")
+    env = environment(tmp_path) | {"AGML_REGISTRY": str(tmp_path / "datasets.yaml")}
+    done = shell(f"{MANY[0]} --phases 1", tmp_path, env)
+    assert done.returncode == 0, done.stderr
+    again = shell(f"{MANY[1]} --phases 1", tmp_path, env)
+    assert again.returncode == 0, again.stderr
+    assert all(re.search(f"{name} +not scored", done.stdout) for name in names)
+    assert all(re.search(f"{name} +up to date", again.stdout) for name in names)
+
+
+@pytest.mark.slow
+def test_the_leaderboard_is_made_where_the_table_says(tmp_path):
+    (tmp_path / "performance").mkdir()
+    env = environment(tmp_path) | {"AGML_PERFORMANCE": str(tmp_path / "performance")}
+    done = shell(LEADERBOARD, tmp_path, env)
+    assert done.returncode == 0, done.stderr
+    made = {file.name for file in (tmp_path / "results/_platform/leaderboard").iterdir()}
+    assert {"index.json", "global.json"} <= made
+
+
 @pytest.fixture(scope="module")
 def benchmarked(tmp_path_factory):
     """Folder and environment in which the sample was benchmarked and gathered by the README's commands."""
     root = tmp_path_factory.mktemp("readme")
     env = environment(root)
-    for command in (BENCHMARK, SITE):
+    (root / "performance").mkdir()
+    for command in (BENCHMARK, SITE, LEADERBOARD):
         done = shell(command, root, env)
         assert done.returncode == 0, done.stderr[-3000:]
     return root, env
@@ -228,10 +257,12 @@ def test_results_lie_where_the_table_says(benchmarked):
 
 def test_the_table_of_jobs_is_complete():
     from jobs.dataset_jobs import build_jobs
+    from jobs.leaderboard_jobs import leaderboard_job
     from jobs.site_jobs import site_files_job
 
+    jobs = [job.name for job in (*build_jobs(), site_files_job(), leaderboard_job())]
     table = README.partition("| job |")[2].partition("\n\n")[0]
-    assert re.findall(r"^\| `(\w+)` \|", table, re.M) == [job.name for job in (*build_jobs(), site_files_job())]
+    assert re.findall(r"^\| `(\w+)` \|", table, re.M) == jobs
 
 
 @pytest.mark.parametrize("page", ["README.md", *(f"docs/{p.name}" for p in sorted((ROOT / "docs").glob("*.md")))])
