@@ -330,14 +330,18 @@ def row_of(name: str, dimensions: int, figures: Measured) -> str:
     cells = []
     for n in SHOWN:
         if n in figures:
-            cells.append(f"{figures[n][0]:.2g} s, {figures[n][1]:.0f} MiB")
-        elif n > max(figures) and all(growths):
-            seconds, memory = (at(n, which, figures, growths[which]) for which in (0, 1))
-            cells.append(f"≈ {seconds:.2g} s, ≈ {memory:.0f} MiB")
+            cells.append(cell(*figures[n]))
+        elif n > max(figures) and growths[0] is not None:
+            cells.append("≈ " + cell(*(at(n, which, figures, growths[which]) for which in (0, 1))))
         else:
             cells.append("")
     shown = ("–" if growth is None else f"{growth:.2f}" for growth in growths)
     return markdown_row((name, dimensions, *cells, *shown))
+
+
+def cell(seconds: float, memory: float) -> str:
+    """Return seconds and MiB, to two digits below a hundred seconds."""
+    return f"{seconds:,.0f} s, {memory:,.0f} MiB" if seconds >= 100 else f"{seconds:.2g} s, {memory:,.0f} MiB"
 
 
 def growth_of(values: list[float], sizes: list[int]) -> float | None:

@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 from scipy import stats
+from scipy.sparse import csr_array
 from sklearn.metrics import f1_score
 
 from agml_assets.quality.intervals import (
