@@ -36,8 +36,9 @@ Seconds and peak anonymous memory of each step without a model pass, each measur
 the number of images N; 50 classes, 5 % of the images copies. Pages of the memory-mapped embeddings do not
 count: the kernel can drop them. Seconds are those of the step alone, memory is that of the process, libraries
 included (60 to 300 MiB). Exponents are those of N in what a step takes beyond its cost at 1,000 images, from
-one of the two largest measured sizes to the other. Values with ≈ are extrapolated with the exponent, not measured. Calibration of label noise takes
-at most 20,000 images. Embedding and training, which pass every image through a model, grow linearly.
+one of the two largest measured sizes to the other. Values with ≈ are extrapolated with the exponent, not
+measured. Calibration of label noise takes at most 20,000 images. Embedding and training, which pass every image
+through a model, grow linearly.
 """
 
 
@@ -345,7 +346,7 @@ def cell(seconds: float, memory: float) -> str:
 
 
 def growth_of(values: list[float], sizes: list[int]) -> float | None:
-    """Return the last exponent of what is beyond the cost at the smallest size; null where that is next to nothing."""
+    """Return the last exponent of what is beyond the cost at the smallest size; null where that is little."""
     beyond = [(n, value - values[0]) for n, value in zip(sizes[1:], values[1:], strict=True)]
     grown = [(n, value) for n, value in beyond if value > 0.3 * values[0]]
     return exponent(*zip(*grown[-2:], strict=True)) if len(grown) > 1 else None
