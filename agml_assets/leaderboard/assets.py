@@ -57,7 +57,7 @@ def build_assets() -> Sequence[dg.AssetsDefinition | dg.AssetSpec]:
     )
     def run_records(workspace: dg.ResourceParam[Workspace]) -> dg.MaterializeResult:
         """Check every record of every file."""
-        with _read() as source:
+        with _read(workspace) as source:
             counts = {f"{name}_count": float(n) for name, n in count_records(source.records).items()}
             facts = {"files_count": float(len(source.files)), **counts}
             return _written(workspace, "run_records", run_records_text(source), facts, _checks(source.records))
@@ -65,7 +65,7 @@ def build_assets() -> Sequence[dg.AssetsDefinition | dg.AssetSpec]:
     @_leaderboard_asset("index", "The datasets that have run records, as the site reads them.", deps=[_RECORDS])
     def index(workspace: dg.ResourceParam[Workspace]) -> dg.MaterializeResult:
         """Write the names byte for byte as the site's generator does."""
-        with _read() as source:
+        with _read(workspace) as source:
             text = index_text(source)
             return _written(workspace, "index", text, _summarise_index(json.loads(text)))
 
@@ -74,7 +74,7 @@ def build_assets() -> Sequence[dg.AssetsDefinition | dg.AssetSpec]:
     )
     def global_board(workspace: dg.ResourceParam[Workspace]) -> dg.MaterializeResult:
         """Write the entries byte for byte as the site's generator does."""
-        with _read() as source:
+        with _read(workspace) as source:
             text = global_text(source)
             return _written(workspace, "global", text, _summarise_global(json.loads(text)))
 
@@ -85,7 +85,7 @@ def build_assets() -> Sequence[dg.AssetsDefinition | dg.AssetSpec]:
     )
     def board(workspace: dg.ResourceParam[Workspace]) -> dg.MaterializeResult:
         """Compare what may be compared, from the accepted records."""
-        with _read() as source:
+        with _read(workspace) as source:
             text = board_text(source)
             return _written(workspace, "board", text, _summarise_board(json.loads(text)))
 
@@ -123,10 +123,10 @@ def _leaderboard_asset(
 
 
 @contextmanager
-def _read() -> Iterator[Source]:
-    """Read the folder of run records; a user's mistake is a permanent failure."""
+def _read(workspace: Workspace) -> Iterator[Source]:
+    """Read the folder of run records and our own evaluations'; a user's mistake is a permanent failure."""
     try:
-        yield read_source()
+        yield read_source(store=workspace.store)
     except UserError as error:
         raise dg.Failure(error.message, allow_retries=False) from None
 

@@ -6,8 +6,9 @@ compared on those that they share. The site's own files are in `manifests`.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
+
+from upath import UPath
 
 from agml_assets.leaderboard.catalogue import Catalogue
 from agml_assets.leaderboard.javascript import dump_json, trimmed
@@ -40,13 +41,13 @@ class Run:
     lowest: float | None
 
 
-def build_board(records: RunRecords, catalogue: Catalogue, predictions: Path) -> dict[str, Any]:
+def build_board(records: RunRecords, catalogue: Catalogue, predictions: Sequence[UPath]) -> dict[str, Any]:
     """Return the board as JSON values; the order of the records does not matter.
 
     Args:
         records: What there is.
         catalogue: Tells tasks and crops of the datasets.
-        predictions: Folder of stored predictions.
+        predictions: Folders of stored predictions.
 
     Returns:
         `counts`; `datasets`, what the catalogue knows of each; `runs`, each with its facts; `boards`, of which the
@@ -117,7 +118,7 @@ def _scores(one: AcceptedRecord) -> dict[str, float]:
     return {name: value for name, value in one.record.numbers().items() if name in listed or family(name)}
 
 
-def _run(run: Run, predictions: Path) -> dict[str, Any]:
+def _run(run: Run, predictions: Sequence[UPath]) -> dict[str, Any]:
     """Return what is known of a run; times are in s an image, what is not known is null."""
     record, raw = run.accepted.record, run.accepted.raw
     samples, skipped = record.num_samples, record.numbers().get("skipped_samples")

@@ -47,8 +47,8 @@ def _stage(options: argparse.Namespace) -> int:
 
 
 def _build(options: argparse.Namespace) -> int:
-    source = read_source(options.performance)
     store = ArtifactStore(results_root(options.results, load_settings()))
+    source = read_source(options.performance, store)
     for file, make in OUTPUTS.items():
         path = store.path(PLATFORM, file)
         store.write_text(path, make(source))

@@ -1,11 +1,13 @@
 """Stored predictions of a run: they give its scores an interval, once they are seen to be those of the run."""
 
-from pathlib import Path
+import io
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
 from jaxtyping import Int
+from upath import UPath
 
 from agml_assets.leaderboard.run_records import RunRecord
 from agml_assets.quality.intervals import (
@@ -26,12 +28,12 @@ _ROUNDED = 1e-3  # scores are published with three decimals or more
 _GIVEN = "the model and the images that it answered"
 
 
-def prediction_intervals(record: RunRecord, folder: Path) -> dict[str, dict[str, Any]]:
+def prediction_intervals(record: RunRecord, folders: Sequence[UPath]) -> dict[str, dict[str, Any]]:
     """Return the interval of each score of a classification run that its predictions determine.
 
     Args:
         record: The run; without stored predictions it has no interval.
-        folder: Folder of predictions.
+        folders: Where predictions lie; the first that has the file counts.
 
     Returns:
         An interval by metric, in the shape of `quality.intervals`; one of kind `none` with a reason where the file
@@ -40,17 +42,18 @@ def prediction_intervals(record: RunRecord, folder: Path) -> dict[str, dict[str,
     metrics = [name for name in (*MACRO_F1, *ACCURACY) if name in record.numbers()]
     if record.predictions is None or record.task != "classification" or not metrics:
         return {}
+    places = [folder / record.predictions for folder in folders]
     try:
-        true, predicted, groups = _read(folder / record.predictions)
+        true, predicted, groups = _read(next((place for place in places if place.is_file()), places[0]))
     except (OSError, pl.exceptions.PolarsError, ValueError) as error:
         reason = f"The predictions in {record.predictions} cannot be read: {str(error).splitlines()[0]}"
         return {name: no_interval(reason) for name in metrics}
     return {name: _interval(name, record.numbers()[name], true, predicted, groups) for name in metrics}
 
 
-def _read(path: Path) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
+def _read(path: UPath) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
     """Return true and predicted classes as numbers, and the group of copies, of the images that were answered."""
-    frame = pl.read_parquet(path)
+    frame = pl.read_parquet(io.BytesIO(path.read_bytes()))
     if missing := {"true", "predicted"} - set(frame.columns):
         raise ValueError(f"no column {', '.join(sorted(missing))}")
     frame = frame.drop_nulls(["true", "predicted"])

@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import asdict
 
 import pytest
+from upath import UPath
 
 from agml_assets.leaderboard.board import build_board
 from agml_assets.leaderboard.catalogue import load_catalogue
@@ -189,7 +190,7 @@ def test_the_totals_of_the_catalogue_are_the_sites(catalogue, published):
 
 def test_the_board_holds_every_run_and_its_ties_are_ties(files, catalogue, published, tmp_path):
     counts = published("counts.json")
-    board = build_board(check_files(files, catalogue), catalogue, tmp_path)
+    board = build_board(check_files(files, catalogue), catalogue, [UPath(tmp_path)])
     assert len(board["runs"]) == counts["global_records"]
     assert board["unranked"] == []
     repeated = {run["dataset"]: run["of_runs"] for run in board["runs"] if run["of_runs"] > 1}
@@ -200,7 +201,7 @@ def test_the_board_holds_every_run_and_its_ties_are_ties(files, catalogue, publi
 
 
 def test_average_ranks_of_the_board_are_the_pages_where_nothing_is_tied(files, catalogue, published, tmp_path):
-    board = build_board(check_files(files, catalogue), catalogue, tmp_path)
+    board = build_board(check_files(files, catalogue), catalogue, [UPath(tmp_path)])
     (comparison,) = (c for c in board["comparisons"] if (c["task"], c["metric"]) == ("classification", "f1"))
     by_size = {len(ranking["average_ranks"]): ranking for ranking in comparison["rankings"]}
     for n_models, name in ((2, "cls_gemma_qwen"), (5, "cls_five")):
@@ -210,7 +211,7 @@ def test_average_ranks_of_the_board_are_the_pages_where_nothing_is_tied(files, c
         assert by_size[n_models]["average_ranks"] == pytest.approx(expected)
 
 
-def test_a_published_file_cut_in_two_is_staged_back_byte_for_byte(site, catalogue, tmp_path):
+def test_a_published_file_cut_in_two_is_staged_back_byte_for_byte(site, catalogue, [UPath(tmp_path)]):
     cut = 0
     for path in sorted((site / "performance").glob("*.json")):
         records = json.loads(path.read_text(encoding="utf-8"))

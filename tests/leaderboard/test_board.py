@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from upath import UPath
 
 from agml_assets.leaderboard.board import build_board, percentile, rank
 from agml_assets.leaderboard.catalogue import Catalogue
@@ -18,7 +19,7 @@ NONE = Catalogue()
 @pytest.fixture
 def board(tmp_path):
     def build(*files, catalogue=NONE):
-        return build_board(check_files(files, catalogue), catalogue, tmp_path)
+        return build_board(check_files(files, catalogue), catalogue, [UPath(tmp_path)])
 
     return build
 
@@ -134,7 +135,7 @@ def test_no_records_no_boards(board):
 @given(values=st.lists(odd_records, max_size=6), data=st.data())
 def test_no_record_crashes_the_board_and_their_order_does_not_matter(tmp_path_factory, values, data):
     def facts(records):
-        found = build_board(check_files([file_of(*records)], NONE), NONE, tmp_path_factory.getbasetemp())
+        found = build_board(check_files([file_of(*records)], NONE), NONE, [UPath(tmp_path_factory.getbasetemp())])
         for one in (*found["runs"], *found["unranked"]):
             one.pop("position")
         found["unranked"].sort(key=lambda one: one["reason"])

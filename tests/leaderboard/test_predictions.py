@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 from sklearn.metrics import f1_score
+from upath import UPath
 
 from agml_assets.leaderboard.predictions import prediction_intervals
 from agml_assets.leaderboard.run_records import RunRecord
@@ -23,7 +24,7 @@ def intervals(folder, frame, metrics, **fields):
     folder.mkdir(exist_ok=True)
     frame.write_parquet(folder / "run.parquet")
     return prediction_intervals(
-        RunRecord.model_validate(record(metrics=metrics, predictions="run.parquet", **fields)), folder
+        RunRecord.model_validate(record(metrics=metrics, predictions="run.parquet", **fields)), [UPath(folder)]
     )
 
 
@@ -92,9 +93,9 @@ def test_a_missing_or_damaged_file_is_named(tmp_path):
     (tmp_path / "bad.parquet").write_text("no parquet")
     for name in ("absent.parquet", "bad.parquet"):
         run = RunRecord.model_validate(record(predictions=name))
-        assert name in prediction_intervals(run, tmp_path)["f1"]["reason"]
+        assert name in prediction_intervals(run, [UPath(tmp_path)])["f1"]["reason"]
 
 
 def test_without_predictions_or_for_other_tasks_there_is_no_interval(tmp_path, predicted):
-    assert prediction_intervals(RunRecord.model_validate(record()), tmp_path) == {}
+    assert prediction_intervals(RunRecord.model_validate(record()), [UPath(tmp_path)]) == {}
     assert intervals(tmp_path, predicted, {"f1": 0.5}, task="detection") == {}

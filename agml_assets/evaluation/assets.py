@@ -1,0 +1,141 @@
+"""Models on datasets and tasks in the graph, one partition a pair. Thin: open the pair, call, record."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import dagster as dg
+
+from agml_assets.dataset.artifacts import IMAGE_INDEX, PIXEL_HASHES, PIXELS, SPLITS
+from agml_assets.embeddings.artifacts import DUPLICATE_GROUPS
+from agml_assets.errors import UserError
+from agml_assets.evaluation import evaluate as steps
+from agml_assets.evaluation.evaluate import CODE_VERSIONS, Evaluation
+from agml_assets.evaluation.open import open_evaluation
+from agml_assets.locks import exclusive
+from agml_assets.partitions import DATASET, MODEL
+from agml_assets.progress import Progress
+from agml_assets.recording import OWNERS, asset_key, table
+from agml_assets.store import PLATFORM, Sidecar
+from agml_assets.training.artifacts import GROUPED_SPLITS
+from agml_assets.workspace import Workspace
+
+GROUP = "evaluation"
+_UPSTREAM = (IMAGE_INDEX, PIXEL_HASHES, PIXELS, SPLITS, DUPLICATE_GROUPS, GROUPED_SPLITS)
+
+
+def build_assets(pairs: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinition]:
+    """Return the assets of this room for the given pairs of datasets or tasks and models."""
+
+    def evaluation_asset(name: str, description: str, kind: str, deps: Sequence[Any]) -> Any:
+        return dg.asset(
+            key=[GROUP, name],
+            deps=deps,
+            description=description,
+            partitions_def=pairs,
+            group_name=GROUP,
+            code_version=CODE_VERSIONS[name],
+            kinds={kind},
+            owners=OWNERS,
+        )
+
+    # Deps-only: what a dataset's graph has stored is read from the store, and a task needs none of it.
+    upstream = [
+        dg.AssetDep(asset_key(artifact), partition_mapping=dg.AllPartitionMapping()) for artifact in _UPSTREAM
+    ]
+
+    @evaluation_asset("features", "A vector of every example from a frozen model; float32 (E, D).", "pytorch", upstream)
+    def features(context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]) -> dg.MaterializeResult:
+        """Encode what the cache lacks."""
+        with _pair(context, workspace) as pair:
+            made = steps.make_features(pair, Progress("images encoded", context.log.info))
+            facts = {
+                "examples_count": float(made.info["examples"]),
+                "dimensions_count": float(made.info["dimensions"]),
+                "encoded_images_count": float(made.info["encoded_images"]),
+                "cache": made.info["cache"],
+                "device": made.info["device"],
+            }
+            return _result(pair, "features", made, facts)
+
+    @evaluation_asset(
+        "predictions", "What a probe on the features says of every test example.", "parquet", [features]
+    )
+    def predictions(context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]) -> dg.MaterializeResult:
+        """Fit the probe; the model is not loaded."""
+        with _pair(context, workspace) as pair:
+            made = steps.make_predictions(pair)
+            frame = pair.read("predictions")
+            facts = {
+                "train_examples_count": float(made.info["n_train"]),
+                "test_examples_count": float(len(frame)),
+                "fit_s": made.info["fit_s"],
+                "probe": made.info["probe"]["estimator"],
+            }
+            return _result(pair, "predictions", made, facts)
+
+    @evaluation_asset("scores", "Scores of the predictions, with intervals.", "json", [predictions])
+    def scores(context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]) -> dg.MaterializeResult:
+        """Score the stored predictions."""
+        with _pair(context, workspace) as pair:
+            made = steps.make_scores(pair)
+            found = pair.read("scores")
+            rows = [(found["metric"], found["score"], _limits(found["interval"]))]
+            rows += [(name, one["score"], _limits(one["interval"])) for name, one in found["others"].items()]
+            facts = {found["metric"]: found["score"], "scores": table(("metric", "score", "95 % interval"), rows)}
+            return _result(pair, "scores", made, facts)
+
+    @evaluation_asset("run_record", "The evaluation in the leaderboard's published format.", "json", [scores])
+    def run_record(context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]) -> dg.MaterializeResult:
+        """Write the record; the job `leaderboard` takes it up."""
+        with _pair(context, workspace) as pair:
+            made = steps.make_record(pair)
+            record = pair.read("run_record")
+            rows = [(name, str(value)) for name, value in record.items() if not isinstance(value, dict)]
+            return _result(pair, "run_record", made, {"record": table(("field", "value"), rows)})
+
+    return [features, predictions, scores, run_record]
+
+
+@contextmanager
+def _pair(context: dg.AssetExecutionContext, workspace: Workspace) -> Iterator[Evaluation]:
+    """Open the run's pair and hold it against other runs; a user's mistake is a permanent failure."""
+    try:
+        dataset, model = _keys(context)
+        evaluation = open_evaluation(workspace, dataset, model)
+        lock = workspace.store.local_folder(PLATFORM, "locks") / f"{dataset}.{model}.lock"
+        with exclusive(lock, f"{model} on {dataset}", f"run {context.run.run_id}"):
+            try:
+                yield evaluation
+            finally:
+                evaluation.backbone.close()
+    except UserError as error:
+        raise dg.Failure(error.message, allow_retries=False) from None
+
+
+def _keys(context: dg.AssetExecutionContext) -> tuple[str, str]:
+    key = context.partition_key if context.has_partition_key else None
+    if not isinstance(key, dg.MultiPartitionKey):
+        raise UserError(
+            "Name the dataset or task and the model: both in the UI, or for `dagster job execute` all three tags, "
+            """--tags '{"dagster/partition": "DATASET|MODEL", "dagster/partition/dataset": "DATASET", """
+            """"dagster/partition/model": "MODEL"}'."""
+        )
+    return key.keys_by_dimension[DATASET], key.keys_by_dimension[MODEL]
+
+
+def _result(pair: Evaluation, step: str, made: Sidecar, facts: dict[str, Any]) -> dg.MaterializeResult:
+    path = pair.store.path(pair.subject.key, pair.file(step))
+    return dg.MaterializeResult(
+        metadata={
+            **facts,
+            "path": dg.MetadataValue.path(str(path)),
+            "size_mb": round(made.bytes / 1e6, 3),
+            "duration_s": made.duration_s,
+        },
+        data_version=dg.DataVersion(made.digest),
+    )
+
+
+def _limits(interval: dict[str, Any]) -> str:
+    return f"{interval['low']:.3f} to {interval['high']:.3f}" if "low" in interval else interval.get("reason", "")

@@ -1,0 +1,79 @@
+"""From the keys of a dataset or task and of a model to an `Evaluation`, with what registries and settings say."""
+
+from dataclasses import replace
+from typing import Any
+
+from agml_assets.errors import UserError
+from agml_assets.evaluation.backbones import load_backbone
+from agml_assets.evaluation.evaluate import Evaluation
+from agml_assets.evaluation.protocol import Protocol
+from agml_assets.evaluation.subjects import Subject, dataset_subject, task_subject
+from agml_assets.evaluation.tasks import read_task
+from agml_assets.registry.models import ModelRegistry, load_models
+from agml_assets.registry.tasks import TaskEntry, TaskRegistry, load_tasks
+from agml_assets.settings import Settings
+from agml_assets.workspace import Workspace
+
+
+def open_evaluation(
+    workspace: Workspace,
+    subject: str,
+    model: str,
+    *,
+    models: ModelRegistry | None = None,
+    tasks: TaskRegistry | None = None,
+    **overrides: Any,
+) -> Evaluation:
+    """Return the evaluation of a registered model on a registered dataset or task; nothing heavy is loaded.
+
+    Args:
+        workspace: Registry of datasets, settings and store.
+        subject: Key of a dataset or task.
+        model: Key of a model.
+        models: In place of `$AGML_MODELS` or those of the package.
+        tasks: In place of `$AGML_TASKS` or those of the package.
+        overrides: `probe`, `n_train`, `seed` or `split` in place of what registry and settings say; None is none.
+
+    Raises:
+        UserError: A key is unknown, or something that is read is not there.
+    """
+    given = {name: value for name, value in overrides.items() if value is not None}
+    entry = (models or load_models()).get(model)
+    known_tasks = tasks or load_tasks()
+    split = given.pop("split", workspace.settings.evaluation_split)
+    found: Subject
+    if subject in known_tasks.keys():
+        task = known_tasks.get(subject)
+        split = "published"
+        data = read_task(task)
+        found = task_subject(task, data, replace(task_protocol(task, workspace.settings), **given), workspace.settings)
+    elif workspace.registry.find(subject) is not None:
+        bench = workspace.dataset(subject)
+        found = dataset_subject(bench, replace(dataset_protocol(bench.settings), **given), split)
+    else:
+        raise UserError(
+            f"{subject!r} is neither a registered dataset nor a task.{workspace.registry.closest(subject)} Tasks are: "
+            f"{', '.join(known_tasks.keys())}."
+        )
+    return Evaluation(found, entry, load_backbone(entry), workspace.store, split)
+
+
+def dataset_protocol(settings: Settings) -> Protocol:
+    """Return how models are judged on a dataset."""
+    return Protocol(
+        probe=settings.evaluation_probe,
+        metric="macro_f1",
+        n_train=settings.evaluation_n_train,
+        seed=settings.evaluation_seed,
+    )
+
+
+def task_protocol(task: TaskEntry, settings: Settings) -> Protocol:
+    """Return how models are judged on a task: as published, but for the number of training examples and the seed."""
+    return Protocol(
+        probe=task.probe,
+        metric=task.metric,
+        aggregate=task.aggregate,
+        n_train=settings.evaluation_n_train,
+        seed=settings.evaluation_seed,
+    )

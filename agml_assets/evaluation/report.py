@@ -1,0 +1,144 @@
+"""All evaluations in the store brought together: scores, ties and means, and how well ImageNet predicts.
+
+Everything is computed again from stored predictions, so new statistics cost no encoding.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from agml_assets.evaluation.evaluate import FILES
+from agml_assets.evaluation.imagenet import predict_from_imagenet
+from agml_assets.evaluation.protocol import score_of
+from agml_assets.evaluation.resamples import Predictions, count_resamples
+from agml_assets.evaluation.summary import MeanScore, TaskScores, average_kinds, average_tasks, score_task
+from agml_assets.registry.models import ModelRegistry
+from agml_assets.registry.tasks import TaskRegistry
+from agml_assets.store import ArtifactStore
+
+IMAGENET = "imagenet1k"
+
+
+@dataclass(frozen=True)
+class Evaluations:
+    """What is stored and comparable.
+
+    Attributes:
+        predictions: Of all models on each subject, by key.
+        left_out: `subject: model` and why it is not compared.
+    """
+
+    predictions: Mapping[str, Predictions]
+    left_out: Mapping[str, str]
+
+
+def collect(store: ArtifactStore, subjects: Sequence[str], models: Sequence[str]) -> Evaluations:
+    """Read the stored predictions of registered models on registered subjects.
+
+    Models of one subject are compared on the same examples under the same protocol. Where stored ones differ, the
+    most common kind counts, and the others are named.
+    """
+    found: dict[str, Predictions] = {}
+    left_out: dict[str, str] = {}
+    for subject in subjects:
+        stored: dict[str, tuple[pl.DataFrame, dict[str, Any]]] = {}
+        for model in models:
+            file = f"evaluation/{model}/{FILES['predictions']}"
+            sidecar = store.sidecar(subject, file)
+            if sidecar is not None:
+                stored[model] = store.read(subject, file), dict(sidecar.settings)
+        if not stored:
+            continue
+        kinds = {model: _kind(frame, protocol) for model, (frame, protocol) in stored.items()}
+        [(common, _)] = Counter(kinds.values()).most_common(1)
+        alike = [model for model in stored if kinds[model] == common]
+        for model in stored.keys() - set(alike):
+            left_out[f"{subject}: {model}"] = "made on other test examples, or by another protocol, than most"
+        frame, protocol = stored[alike[0]][0].sort("example"), stored[alike[0]][1]
+        found[subject] = Predictions(
+            subject,
+            score_of(protocol["metric"], protocol["poisonous"]),
+            _labels(frame, "true"),
+            {model: _labels(stored[model][0], "predicted") for model in alike},
+            frame["group"].to_numpy(),
+        )
+    return Evaluations(found, left_out)
+
+
+def score_all(evaluations: Evaluations) -> dict[str, TaskScores]:
+    """Return the scores of all models on every subject, from as many resamples everywhere."""
+    most = max((len(one.predicted) for one in evaluations.predictions.values()), default=1)
+    n = count_resamples(most)
+    return {subject: score_task(one, n) for subject, one in evaluations.predictions.items()}
+
+
+def build_report(
+    scored: Mapping[str, TaskScores], left_out: Mapping[str, str], tasks: TaskRegistry, models: ModelRegistry
+) -> dict[str, Any]:
+    """Return the report as JSON values: every subject, the means over tasks and over datasets, ImageNet's part."""
+    entries = {key: tasks.get(key) for key in tasks.keys() if key in scored}
+    counting = [scored[key] for key, entry in entries.items() if entry.counts_in_mean]
+    datasets = [one for key, one in scored.items() if key not in entries]
+    report: dict[str, Any] = {
+        "subjects": {key: _subject(one) for key, one in scored.items()},
+        "left_out": dict(left_out),
+        "mean_over_tasks": _means(average_tasks(counting)) if counting else [],
+        "mean_over_datasets": _means(average_tasks(datasets)) if datasets else [],
+    }
+    for kind in ("kingdom", "modality"):
+        kinds = {key: getattr(entry, kind) for key, entry in entries.items()}
+        report[f"by_{kind}"] = (
+            {name: _means(means) for name, means in average_kinds(counting, kinds).items()} if counting else {}
+        )
+    report["imagenet"] = _imagenet(scored, counting)
+    known = {entry.key: entry for entry in models.entries}
+    report["models"] = {
+        model: {
+            "display_name": known[model].display_name,
+            "family": known[model].family,
+            "checkpoint": known[model].checkpoint,
+            "parameters": known[model].parameters,
+            "resolution": known[model].resolution,
+        }
+        for model in sorted({result.model for one in scored.values() for result in one.results})
+    }
+    return report
+
+
+def _kind(frame: pl.DataFrame, protocol: Mapping[str, Any]) -> str:
+    return f"{frame['example'].hash(seed=0).sum()} {len(frame)} {sorted(protocol.items())}"
+
+
+def _labels(frame: pl.DataFrame, column: str) -> np.ndarray:
+    return np.array(frame.sort("example")[column].to_list(), np.int64)
+
+
+def _subject(one: TaskScores) -> dict[str, Any]:
+    intervals = {result.model: result.interval for result in one.results}
+    return {
+        "metric": one.metric,
+        "test_examples": one.n_examples,
+        "independent_groups": len(one.group_sizes),
+        "standings": [{**asdict(standing), "interval": intervals[standing.model]} for standing in one.standings],
+    }
+
+
+def _means(means: Sequence[MeanScore]) -> list[dict[str, Any]]:
+    return [asdict(mean) for mean in means]
+
+
+def _imagenet(scored: Mapping[str, TaskScores], counting: Sequence[TaskScores]) -> dict[str, Any] | None:
+    if IMAGENET not in scored or not counting:
+        return None
+    points = {one.task: {result.model: result.score for result in one.results} for one in counting}
+    accuracy = {result.model: result.score for result in scored[IMAGENET].results}
+    models = sorted(accuracy)
+    columns = {task: np.array([of.get(model, np.nan) for model in models]) for task, of in points.items()}
+    complete = np.isfinite(np.column_stack(list(columns.values()))).all(axis=1).sum()
+    if complete < 3:
+        return None
+    return asdict(predict_from_imagenet(np.array([accuracy[model] for model in models]), columns))

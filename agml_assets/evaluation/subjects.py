@@ -1,0 +1,160 @@
+"""What a model is evaluated on: a registered dataset or a task, brought to one form.
+
+Where images come from is here; encoding them is in `features`, fitting and scoring in `predictions` and `evaluate`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+from jaxtyping import Float
+
+from agml_assets.dataset.artifacts import IMAGE_INDEX, PIXEL_HASHES, PIXELS, SPLITS
+from agml_assets.dataset.image_index import declared_classes, usable_images
+from agml_assets.dataset.sources import open_source
+from agml_assets.embeddings.artifacts import DUPLICATE_GROUPS
+from agml_assets.errors import UserError
+from agml_assets.evaluation.protocol import Protocol
+from agml_assets.training.artifacts import GROUPED_SPLITS
+from agml_assets.workspace import DatasetWorkspace
+
+LEAK_SAFE = "leak_safe"
+PUBLISHED = "published"
+"""Splits of a dataset: copies on one side only, or as published."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A dataset or a task, as models meet it.
+
+    Attributes:
+        key: Its partition, and its folder.
+        name: What run records call it.
+        config: Configuration of a hub dataset that has several.
+        examples: One row per example: `example` (String, unique), `split` (`train`, `val`, `test`, or `all` where
+            each example is predicted from the others), `label` (Int64, or a list of 0 and 1 where there are
+            several outputs), `group` (Int64: examples of one group are copies, or belong together otherwise),
+            `first_image` and `n_images` (Int64: its images among `digests`, one after the other).
+        class_names: Name of each label.
+        digests: Returns the content of every image, as digests; a task's images are read for it.
+        encode_with: Takes a backbone; returns a function that encodes images, given by their places.
+        protocol: How a model is judged.
+        inputs: Digests of what all this was read from.
+        notes: Sentences for the run record.
+    """
+
+    key: str
+    name: str
+    config: str | None
+    examples: pl.DataFrame
+    class_names: tuple[str, ...]
+    digests: Callable[[], Sequence[str]]
+    encode_with: Callable[[Any], Callable[[Sequence[int]], Float[np.ndarray, "n d"]]]
+    protocol: Protocol
+    inputs: dict[str, str]
+    notes: tuple[str, ...] = ()
+
+    def part(self, split: str) -> pl.DataFrame:
+        """Return the examples of one split."""
+        return self.examples.filter(pl.col("split") == split)
+
+
+def dataset_subject(bench: DatasetWorkspace, protocol: Protocol, split: str) -> Subject:
+    """Return a registered dataset whose artifacts are in the store.
+
+    Args:
+        bench: The dataset.
+        protocol: How models are judged on it.
+        split: `leak_safe`: grouped splits, whose copies never straddle; or `published`: the dataset's split recipe.
+
+    Raises:
+        UserError: An artifact is not there; says how to make it.
+    """
+    index, hashes = bench.read(IMAGE_INDEX), bench.read(PIXEL_HASHES)
+    usable = usable_images(index)
+    groups = bench.read(DUPLICATE_GROUPS)["joined"]
+    if split == LEAK_SAFE:
+        made_by, splits = GROUPED_SPLITS, bench.read(GROUPED_SPLITS)["split"]
+    else:
+        made_by, splits = SPLITS, bench.read(SPLITS)[bench.settings.split_recipe]
+    read = (IMAGE_INDEX, PIXEL_HASHES, DUPLICATE_GROUPS, made_by)
+    examples = pl.DataFrame(
+        {
+            "example": usable["source_row"].cast(pl.String),
+            "split": splits,
+            "label": usable["label"],
+            "group": groups,
+            "first_image": np.arange(usable.height),
+            "n_images": np.ones(usable.height, np.int64),
+        }
+    ).filter(pl.col("split").is_not_null())
+    return Subject(
+        key=bench.key,
+        name=bench.entry.name,
+        config=bench.entry.hf_config_name,
+        examples=examples,
+        class_names=tuple(declared_classes(index)),
+        digests=lambda: hashes["blake3"].to_list(),
+        encode_with=lambda backbone: _encode_dataset(bench, backbone, index),
+        protocol=protocol,
+        inputs={artifact.key: bench.sidecar(artifact).digest for artifact in read},
+        notes=("Splits never divide copies of an image.",) if split == LEAK_SAFE else (),
+    )
+
+
+def task_subject(entry: TaskEntry, data: TaskData, protocol: Protocol, max_pixels: int) -> Subject:
+    """Return a task as its reader gives it.
+
+    Args:
+        entry: The task.
+        data: Its examples.
+        protocol: How models are judged on it.
+        max_pixels: Limit of the decode policy.
+    """
+    frame = data.examples
+    counts = frame["images"].list.len().cast(pl.Int64)
+    files = [data.root / image for image in frame["images"].explode().to_list()]
+    alone = pl.format("example {}", "example")  # an example without a group is one of its own
+    extra = [name for name in ("subtask",) if name in frame.columns]
+    examples = frame.select(
+        "example",
+        "split",
+        pl.col("labels" if "labels" in frame.columns else "label").alias("label"),
+        pl.coalesce(pl.format("group {}", "group"), alone).rank("dense").cast(pl.Int64).alias("group"),
+        (counts.cum_sum() - counts).alias("first_image"),
+        counts.alias("n_images"),
+        *extra,
+    )
+    states = (f"{file.relative_to(data.root)} {state.st_size} {state.st_mtime_ns}" for file, state in _states(files))
+    return Subject(
+        key=entry.key,
+        name=entry.display_name,
+        config=None,
+        examples=examples,
+        class_names=data.class_names,
+        digests=lambda: _side_by_side(file_digest, files),
+        encode_with=lambda backbone: _encode_files(files, backbone, max_pixels),
+        protocol=replace(protocol, poisonous=data.poisonous, by_subtask="subtask" in frame.columns),
+        inputs={
+            "examples": _digest(frame.write_json(), *data.class_names),
+            "images": _digest(*states),
+        },
+        notes=data.notes,
+    )
+
+
+def _encode_dataset(bench: DatasetWorkspace, backbone: VisionBackbone, index: pl.DataFrame) -> Encode:
+    if backbone.serves_from_pixels:
+        return encode_from_pixels(backbone, bench.read(PIXELS))
+    return encode_from_source(backbone, open_source(bench.entry), index, bench.settings.max_image_pixels)
+
+
+def _states(files: Sequence[Path]) -> Iterator[tuple[Path, os.stat_result]]:
+    for file in files:
+        yield file, file.stat()
+
+
+def _digest(*texts: str) -> str:
+    return blake3("\n".join(texts).encode()).hexdigest()[:32]
