@@ -11,6 +11,7 @@ from agml_assets.dataset.image_index import declared_classes, usable_images
 from agml_assets.quality.images import skipped
 from agml_assets.quality.intervals import (
     Resamples,
+    balanced_accuracy,
     bootstrap_interval,
     class_counts,
     macro_f1,
@@ -89,13 +90,13 @@ def class_confusability(
         "n_test_samples": len(rows),
         "confusion_counts": np.column_stack([given, taken, counts]).tolist(),
         "macro_f1": round(float(macro_f1(sums)[0]), 4),
-        "balanced_accuracy": round(float(_balanced_accuracy(sums)[0]), 4),
+        "balanced_accuracy": round(float(balanced_accuracy(sums)[0]), 4),
         "n_test_per_class": dict(zip(names, n_true.tolist(), strict=True)),
         "small_class_warning": warn_of_small_classes(n_true, names),
         "intervals": {
             "accuracy": proportion_interval(resamples, rows, correct, _GIVEN),
             "macro_f1": macro_f1_interval(resamples, rows, true, predicted, _GIVEN),
-            "balanced_accuracy": bootstrap_interval(resamples, rows, per_image, _balanced_accuracy, _GIVEN),
+            "balanced_accuracy": bootstrap_interval(resamples, rows, per_image, balanced_accuracy, _GIVEN),
         },
     }
 
@@ -133,11 +134,3 @@ def _matrix(
     matrix = np.zeros((n_classes, n_classes))
     matrix[given, taken] = rates
     return matrix.tolist()
-
-
-def _balanced_accuracy(sums: Float[np.ndarray, "b 3c"]) -> Float[np.ndarray, " b"]:
-    # A class that a resample leaves without images has no recall there, as a class without test images has none.
-    hits, given, _ = np.split(sums, 3, axis=1)
-    recalls = np.divide(hits, given, out=np.zeros_like(hits), where=given > 0)
-    n_given = (given > 0).sum(axis=1)
-    return np.divide(recalls.sum(axis=1), n_given, out=np.full(len(sums), np.nan), where=n_given > 0)

@@ -4,7 +4,7 @@ Which figure is which kind is said by the metrics; here are the one set of resam
 shape in which an interval is reported. How often they cover the truth is measured in docs/intervals.md.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -42,9 +42,13 @@ class Resamples:
 
     Attributes:
         joined: Group of every row of the dataset; any ids.
+        n: How many resamples.
+        seed: Of the draws; figures of different data that are put together need different ones.
     """
 
     joined: Int[np.ndarray, " n"]
+    n: int = RESAMPLES
+    seed: int = _SEED
 
     @classmethod
     def of(cls, duplicate_groups: pl.DataFrame) -> "Resamples":
@@ -74,29 +78,39 @@ class Resamples:
         return np.bincount(self._dense[rows], weights=deviations, minlength=int(self._dense.max()) + 1)
 
     def sums(self, rows: Int[np.ndarray, " m"], values: Float[np.ndarray, "m c"]) -> Float[np.ndarray, "b c"]:
-        """Return the column sums of per-image values in each of the `RESAMPLES` resamples.
+        """Return the column sums of per-image values in each resample.
 
         Args:
             rows: The images that the values belong to; a part of the dataset or all of it.
             values: One row per image; dense, or a SciPy sparse array where each image touches few columns.
         """
+        by_group = self.by_group(rows, values).T
+        return np.concatenate([np.asarray(by_group @ counts.T).T for counts in self.counts()])
+
+    def by_group(self, rows: Int[np.ndarray, " m"], values: Float[np.ndarray, "m c"]) -> Any:
+        """Return the column sums of per-image values over each group of the dataset (g, c); sparse if they are."""
         from scipy.sparse import csr_array
 
-        n_groups = int(self._dense.max()) + 1 if len(self._dense) else 0
         membership = csr_array(
-            (np.ones(len(rows)), (self._dense[rows], np.arange(len(rows)))), shape=(n_groups, len(rows))
+            (np.ones(len(rows)), (self._dense[rows], np.arange(len(rows)))), shape=(self._n_groups, len(rows))
         )
-        by_group = membership @ values
-        rng = np.random.default_rng(_SEED)
+        return membership @ values
+
+    def counts(self) -> Iterator[Float[np.ndarray, "b g"]]:
+        """Yield how often every group is drawn in every resample, some resamples at once: `n` rows in all."""
+        rng = np.random.default_rng(self.seed)
+        n_groups = self._n_groups
         step = max(_LEAST_AT_ONCE, _BLOCK_VALUES // max(n_groups, 1))
-        parts = []
-        for start in range(0, RESAMPLES, step):
-            counts = np.empty((min(step, RESAMPLES - start), n_groups))
+        for start in range(0, self.n, step):
+            counts = np.empty((min(step, self.n - start), n_groups))
             for row in counts:
                 # Drawing and counting is ten times faster than a multinomial draw of the same counts.
                 row[:] = np.bincount(rng.integers(n_groups, size=n_groups), minlength=n_groups)
-            parts.append(np.asarray(by_group.T @ counts.T).T)
-        return np.concatenate(parts)
+            yield counts
+
+    @property
+    def _n_groups(self) -> int:
+        return int(self._dense.max()) + 1 if len(self._dense) else 0
 
 
 def bootstrap_interval(
@@ -105,6 +119,7 @@ def bootstrap_interval(
     values: Float[np.ndarray, "m c"],
     figure: Callable[[Float[np.ndarray, "b c"]], Float[np.ndarray, " b"]],
     given: str = "",
+    replicates: Float[np.ndarray, " b"] | None = None,
 ) -> dict[str, Any]:
     """Return the bootstrap interval of a figure that is a function of column sums over images.
 
@@ -117,18 +132,20 @@ def bootstrap_interval(
         values: Their values; `figure` sees the sums of the columns, one row per resample.
         figure: Returns the figure in every resample; NaN where it is not defined there.
         given: What is held fixed, such as `the trained model`; part of the wording.
+        replicates: The figure in these resamples, where it is known already.
     """
     groups = resamples.count_groups(rows)
-    if lack := _too_few(resamples.group_sizes(rows)):
+    if lack := too_few(resamples.group_sizes(rows)):
         return no_interval(lack)
     point = float(figure(np.asarray(values.sum(axis=0), np.float64)[None])[0])
-    replicates = figure(resamples.sums(rows, values))
+    if replicates is None:
+        replicates = figure(resamples.sums(rows, values))
     replicates = replicates[np.isfinite(replicates)]
     if not np.isfinite(point) or not len(replicates):
         return no_interval("The figure is defined in no resample.")
     low, high = bootstrap_limits(replicates, point, resamples.group_sizes(rows))
     return _interval(
-        "sample", low, high, groups, f"bootstrap over {groups} groups of copies, {RESAMPLES} resamples", given
+        "sample", low, high, groups, f"bootstrap over {groups} groups of copies, {resamples.n} resamples", given
     )
 
 
@@ -170,7 +187,7 @@ def proportion_interval(
         given: What is held fixed; part of the wording.
     """
     n, groups = len(rows), resamples.count_groups(rows)
-    if lack := _too_few(resamples.group_sizes(rows)):
+    if lack := too_few(resamples.group_sizes(rows)):
         return no_interval(lack)
     share = float(np.mean(successes))
     if groups == n:
@@ -264,6 +281,8 @@ def macro_f1_interval(
     true: Int[np.ndarray, " m"],
     predicted: Int[np.ndarray, " m"],
     given: str = "",
+    declared: Sequence[int] = (),
+    replicates: Float[np.ndarray, " b"] | None = None,
 ) -> dict[str, Any]:
     """Return the interval of macro-F1 over the classes that have images.
 
@@ -273,16 +292,21 @@ def macro_f1_interval(
         true: Their classes.
         predicted: The classes predicted for them.
         given: What is held fixed; part of the wording.
+        declared: Classes that count with or without images; each of them and of those in `true` then counts in
+            every resample.
+        replicates: The figure in these resamples, where it is known already.
     """
     groups = resamples.count_groups(rows)
-    if lack := _too_few(resamples.group_sizes(rows)):
+    if lack := too_few(resamples.group_sizes(rows)):
         return no_interval(lack)
-    values = class_counts(true, predicted)
-    point = float(macro_f1(np.asarray(values.sum(axis=0), np.float64)[None])[0])
+    values, every = class_counts(true, predicted, declared), len(declared) > 0
+    point = float(macro_f1(np.asarray(values.sum(axis=0), np.float64)[None], every)[0])
+    if replicates is None:
+        replicates = macro_f1(resamples.sums(rows, values), every)
     sizes, hits = resamples.group_sizes(rows), resamples.group_sums(rows, true == predicted)
     of_classes = [resamples.group_sizes(rows[true == label]) for label in np.unique(true)]
-    low, high = macro_f1_limits(macro_f1(resamples.sums(rows, values)), point, sizes, hits, of_classes)
-    least = min(map(len, of_classes))
+    low, high = macro_f1_limits(replicates, point, sizes, hits, of_classes)
+    least = 0 if len(set(declared) - set(true.tolist())) else min(map(len, of_classes))
     warning = _warn_of_few_events(sizes, hits) if groups < len(rows) else None
     if least < MIN_CLASS_GROUPS:
         warning = (
@@ -291,7 +315,7 @@ def macro_f1_interval(
         )
     method = (
         f"Wilson's interval at the effective size that a bootstrap over {groups} groups of copies gives, "
-        f"{RESAMPLES} resamples"
+        f"{resamples.n} resamples"
     )
     return _interval("sample", low, high, groups, method, given, warning)
 
@@ -335,14 +359,18 @@ def macro_f1_limits(
     return min(float(low), point), max(float(high), point)
 
 
-def class_counts(true: Int[np.ndarray, " m"], predicted: Int[np.ndarray, " m"]) -> Any:
+def class_counts(
+    true: Int[np.ndarray, " m"], predicted: Int[np.ndarray, " m"], declared: Sequence[int] = ()
+) -> Any:
     """Return what `macro_f1` sums: a sparse (m, 3 c) array of hit, given and predicted, for each of c classes.
 
-    The classes are those in `true`, ascending; a prediction of another class is a miss and nothing more.
+    The classes are those in `true` and those `declared`, ascending; a prediction of another class is a miss and
+    nothing more.
     """
     from scipy.sparse import csr_array
 
-    classes, own = np.unique(true, return_inverse=True)
+    classes = np.union1d(true, np.asarray(declared, np.int64)) if len(declared) else np.unique(true)
+    own = np.searchsorted(classes, true)
     images, n = np.arange(len(true)), len(classes)
     guess = np.searchsorted(classes, predicted).clip(max=max(n - 1, 0))
     known, hit = classes[guess] == predicted, true == predicted
@@ -351,12 +379,30 @@ def class_counts(true: Int[np.ndarray, " m"], predicted: Int[np.ndarray, " m"]) 
     return csr_array((np.ones(len(row)), (row, column)), shape=(len(true), 3 * n))
 
 
-def macro_f1(sums: Float[np.ndarray, "b 3c"]) -> Float[np.ndarray, " b"]:
-    """Return the mean of 2 hits / (given + predicted) over the classes that are given at all; NaN if none is."""
+def macro_f1(sums: Float[np.ndarray, "b 3c"], every: bool = False) -> Float[np.ndarray, " b"]:
+    """Return the mean of 2 hits / (given + predicted) over the classes that are given at all; NaN if none is.
+
+    Args:
+        sums: Column sums of `class_counts`.
+        every: Count classes that are not given too, at 0.
+    """
     hits, given, predicted = np.split(sums, 3, axis=1)
     f1 = np.divide(2 * hits, given + predicted, out=np.zeros_like(hits), where=given > 0)
-    n_given = (given > 0).sum(axis=1)
+    n_given = np.full(len(sums), given.shape[1]) if every else (given > 0).sum(axis=1)
     return np.divide(f1.sum(axis=1), n_given, out=np.full(len(sums), np.nan), where=n_given > 0)
+
+
+def balanced_accuracy(sums: Float[np.ndarray, "b 3c"]) -> Float[np.ndarray, " b"]:
+    """Return the mean of hits / given over the classes that are given at all; NaN if none is.
+
+    Args:
+        sums: Column sums of `class_counts`. A class that a resample leaves without images has no recall there,
+            as a class without test images has none.
+    """
+    hits, given, _ = np.split(sums, 3, axis=1)
+    recalls = np.divide(hits, given, out=np.zeros_like(hits), where=given > 0)
+    n_given = (given > 0).sum(axis=1)
+    return np.divide(recalls.sum(axis=1), n_given, out=np.full(len(sums), np.nan), where=n_given > 0)
 
 
 def wilson(successes: float, n: float) -> tuple[float, float]:
@@ -395,7 +441,7 @@ def _freedom(sizes: Int[np.ndarray, " g"]) -> float:
     return max(1.0, float(squares.sum() ** 2 / (squares**2).sum()) - 1)
 
 
-def _too_few(sizes: Int[np.ndarray, " g"]) -> str | None:
+def too_few(sizes: Int[np.ndarray, " g"]) -> str | None:
     """Return why groups of these sizes give no interval, or null: too few, or a few with most of the images."""
     if len(sizes) < MIN_GROUPS:
         return f"{len(sizes)} independent groups; at least {MIN_GROUPS} are needed."
