@@ -14,3 +14,10 @@ def run(dataset: str, **options: Any) -> UPath:
     from agml_assets.runner import run_dataset
 
     return run_dataset(dataset, **options)
+
+
+def evaluate(task: str, model: str, **options: Any) -> dict[str, Any]:
+    """Evaluate a model on a task or dataset and return its scores; options as in `evaluation.commands.evaluate`."""
+    from agml_assets.evaluation.commands import evaluate as evaluate_one
+
+    return evaluate_one(task, model, **options)

@@ -7,15 +7,19 @@ import dagster as dg
 
 from agml_assets.dataset import assets as dataset_assets
 from agml_assets.embeddings import assets as embeddings_assets
+from agml_assets.evaluation import assets as evaluation_assets
 from agml_assets.leaderboard import assets as leaderboard_assets
-from agml_assets.partitions import dataset_partitions
+from agml_assets.partitions import dataset_partitions, evaluation_partitions
 from agml_assets.quality import assets as quality_assets
 from agml_assets.registry.datasets import DatasetRegistry, load_registry
+from agml_assets.registry.models import load_models
+from agml_assets.registry.tasks import check_keys_are_unique, load_tasks
 from agml_assets.report import assets as report_assets
 from agml_assets.settings import load_settings
 from agml_assets.site import assets as site_assets
 from agml_assets.training import assets as training_assets
 from jobs.dataset_jobs import build_jobs
+from jobs.evaluation_jobs import evaluation_jobs
 from jobs.leaderboard_jobs import leaderboard_job
 from jobs.schedules import build_schedules
 from jobs.sensors import build_sensors
@@ -36,15 +40,20 @@ def build_defs(
         registry: In place of the one in `$AGML_REGISTRY` or in the package.
         resources: Take the place of the resources with the same names.
     """
-    datasets = dataset_partitions(registry or load_registry())
+    registry = registry or load_registry()
+    tasks, models = load_tasks(), load_models()
+    check_keys_are_unique(tasks, registry)
+    datasets = dataset_partitions(registry)
+    pairs = evaluation_partitions(registry, tasks, models)
     rooms = (dataset_assets, embeddings_assets, training_assets, quality_assets, report_assets)
     return dg.Definitions(
         assets=[
             *(asset for room in rooms for asset in room.build_assets(datasets)),
+            *evaluation_assets.build_assets(pairs),
             *leaderboard_assets.build_assets(),
             *site_assets.build_assets(),
         ],
-        jobs=[*build_jobs(), leaderboard_job(), site_files_job()],
+        jobs=[*build_jobs(), *evaluation_jobs(), leaderboard_job(), site_files_job()],
         schedules=build_schedules(datasets),
         sensors=build_sensors(datasets),
         resources={

@@ -57,6 +57,11 @@ class Settings(BaseModel):
         leak_safe: How leak-safe figures are made: `retrain` a second model on the grouped split; `subset`,
             the published test images that have no copy among the training images; or `off`.
         keep_pixels: Whether the decoded pixels stay on disk when their consumers are done.
+        evaluation_split: How models are evaluated on a dataset: `leak_safe`, copies of an image never on both sides;
+            or `published`, the split recipe.
+        evaluation_probe: What is fitted on a model's features of a dataset; a task says it itself.
+        evaluation_n_train: Training examples of an evaluation, drawn class-balanced; null means all.
+        evaluation_seed: Seed of that draw and of the probe.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -87,6 +92,10 @@ class Settings(BaseModel):
     train_precision: Literal["auto", "float32", "bfloat16"] = "auto"
     leak_safe: Literal["retrain", "subset", "off"] = "retrain"
     keep_pixels: bool = True
+    evaluation_split: Literal["leak_safe", "published"] = "leak_safe"
+    evaluation_probe: Literal["linear", "logistic", "ridge", "knn", "simpleshot", "svm"] = "logistic"
+    evaluation_n_train: int | None = Field(None, ge=1)
+    evaluation_seed: int = Field(17, ge=0, lt=2**32)
 
     @field_validator("leak_safe", mode="before")
     @classmethod

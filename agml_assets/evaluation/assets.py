@@ -12,6 +12,7 @@ from agml_assets.errors import UserError
 from agml_assets.evaluation import evaluate as steps
 from agml_assets.evaluation.evaluate import CODE_VERSIONS, Evaluation
 from agml_assets.evaluation.open import open_evaluation
+from agml_assets.evaluation.report import write_report
 from agml_assets.locks import exclusive
 from agml_assets.partitions import DATASET, MODEL
 from agml_assets.progress import Progress
@@ -94,7 +95,45 @@ def build_assets(pairs: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinition
             rows = [(name, str(value)) for name, value in record.items() if not isinstance(value, dict)]
             return _result(pair, "run_record", made, {"record": table(("field", "value"), rows)})
 
-    return [features, predictions, scores, run_record]
+    return [features, predictions, scores, run_record, _report_asset(run_record)]
+
+
+def _report_asset(run_record: dg.AssetsDefinition) -> dg.AssetsDefinition:
+    @dg.asset(
+        key=[GROUP, "report"],
+        deps=[dg.AssetDep(run_record, partition_mapping=dg.AllPartitionMapping())],
+        description="All evaluations compared: scores with intervals, ties, means over tasks, ImageNet's part.",
+        group_name="model_report",
+        code_version="1",
+        kinds={"json"},
+        owners=OWNERS,
+    )
+    def report(context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]) -> dg.MaterializeResult:
+        """Compute everything again from the stored predictions, of however many evaluations there are."""
+        try:
+            written = write_report(workspace)
+        except UserError as error:
+            raise dg.Failure(error.message, allow_retries=False) from None
+        rows = [
+            (subject, one["metric"], one["standings"][0]["model"], one["standings"][0]["score"], _tied(one))
+            for subject, one in written.report["subjects"].items()
+        ]
+        return dg.MaterializeResult(
+            metadata={
+                "subjects_count": float(len(rows)),
+                "models_count": float(len(written.report["models"])),
+                "left_out": table(("evaluation", "why"), written.report["left_out"].items()),
+                "best": table(("dataset or task", "metric", "best", "score", "as good"), rows),
+                "path": dg.MetadataValue.path(str(written.path)),
+            },
+            data_version=dg.DataVersion(written.digest),
+        )
+
+    return report
+
+
+def _tied(subject: dict[str, Any]) -> str:
+    return ", ".join(one["model"] for one in subject["standings"][1:] if one["tied"]) or "none"
 
 
 @contextmanager
@@ -108,7 +147,7 @@ def _pair(context: dg.AssetExecutionContext, workspace: Workspace) -> Iterator[E
             try:
                 yield evaluation
             finally:
-                evaluation.backbone.close()
+                evaluation.encoder.close()
     except UserError as error:
         raise dg.Failure(error.message, allow_retries=False) from None
 

@@ -68,7 +68,7 @@ def evaluate(
     try:
         _make(evaluation, force=force)
     finally:
-        evaluation.backbone.close()
+        evaluation.encoder.close()
     found: dict[str, Any] = evaluation.read("scores")
     return found
 
@@ -95,7 +95,7 @@ def _say_how_long(evaluation: Evaluation) -> None:
             evaluation.subject.key,
             images,
             seconds / 3600,
-            evaluation.backbone.device,
+            evaluation.encoder.device,
         )
 
 

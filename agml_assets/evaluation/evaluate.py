@@ -47,14 +47,14 @@ class Evaluation:
     Attributes:
         subject: The dataset or task.
         model: The registered model.
-        backbone: The `VisionBackbone` that encodes; nothing is loaded before an image has to be.
+        encoder: The frozen model; nothing is loaded before an image has to be.
         store: Artifact store.
         split: Name of the split, for the record.
     """
 
     subject: Subject
     model: ModelEntry
-    backbone: Any
+    encoder: FrozenEncoder
     store: ArtifactStore
     split: str = "published"
 
@@ -88,7 +88,7 @@ class Evaluation:
     def inputs(self, step: str) -> dict[str, str]:
         """Return the digests of all that a step is made from today; {} where its input is not there."""
         if step == "features":
-            identity = json.dumps(self.backbone.identity(), sort_keys=True)
+            identity = json.dumps(self.encoder.identity(), sort_keys=True)
             return {**self.subject.inputs, "model": blake3(identity.encode()).hexdigest()[:32]}
         before = list(FILES)[list(FILES).index(step) - 1]
         sidecar = self.store.sidecar(self.subject.key, self.file(before))
@@ -129,7 +129,7 @@ def make_features(evaluation: Evaluation, tell: Tell | None = None) -> Sidecar:
     folder = store.local_folder(subject.key, f".work/evaluation/{evaluation.model.key}")
     images = folder / "images.npy"
     encoding = time.monotonic()
-    use = encode_images(subject, evaluation.backbone, store, images, tell)
+    use = encode_images(subject, evaluation.encoder, store, images, tell)
     encode_s, encoded = round(time.monotonic() - encoding, 3), use.misses
     before = store.sidecar(subject.key, evaluation.file("features"))
     if before is not None and not encoded:  # nothing was encoded now: what was measured then still holds
@@ -139,7 +139,7 @@ def make_features(evaluation: Evaluation, tell: Tell | None = None) -> Sidecar:
     del vectors
     images.unlink()
     info = {
-        "backbone": evaluation.backbone.identity(),
+        "encoder": evaluation.encoder.identity(),
         "device": use.device,
         "cache": use.verdict,
         "encoded_images": encoded,

@@ -18,32 +18,32 @@ SHARD = 1024
 
 def encode_images(
     subject: Subject,
-    backbone: Any,
+    encoder: FrozenEncoder,
     store: ArtifactStore,
     out: Path,
     progress: Callable[[int, int], None] | None = None,
 ) -> CacheUse:
     """Write the vectors of all images to `out`, float32 (images, D), encoding those that the cache lacks.
 
-    The cache knows images by content and the backbone by weights, transform and precision. With every image in
-    it, the backbone is never loaded.
+    The cache knows images by content and the model by weights, transform and precision. With every image in
+    it, the model is never loaded.
 
     Args:
         subject: Whose images.
-        backbone: A `VisionBackbone`.
+        encoder: The frozen model.
         store: Holds the cache.
         out: Local file.
         progress: Told images done and in all.
     """
-    identity = {**backbone.identity(), "decode_policy": POLICY_VERSION, "vectors": "image features"}
+    identity = {**encoder.identity(), "decode_policy": POLICY_VERSION, "vectors": "image features"}
     return embed_in_shards(
-        subject.encode_with(backbone),
+        subject.encode_with(encoder),
         subject.digests(),
         EmbeddingCache(store, identity),
         out,
         SHARD,
         progress,
-        device=lambda: backbone.device,
+        device=lambda: encoder.device,
     )
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from agml_assets.errors import UserError
-from agml_assets.evaluation.backbones import load_backbone
+from agml_assets.evaluation.encoders import load_backbone
 from agml_assets.evaluation.evaluate import Evaluation
 from agml_assets.evaluation.protocol import Protocol
 from agml_assets.evaluation.subjects import Subject, dataset_subject, task_subject

@@ -4,21 +4,26 @@ Everything is computed again from stored predictions, so new statistics cost no 
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import polars as pl
+from blake3 import blake3
+from upath import UPath
 
 from agml_assets.evaluation.evaluate import FILES
 from agml_assets.evaluation.imagenet import predict_from_imagenet
 from agml_assets.evaluation.protocol import score_of
+from agml_assets.evaluation.published import Model, PublishedResults, Task, make_results, results_text
 from agml_assets.evaluation.resamples import Predictions, count_resamples
 from agml_assets.evaluation.summary import MeanScore, TaskScores, average_kinds, average_tasks, score_task
-from agml_assets.registry.models import ModelRegistry
-from agml_assets.registry.tasks import TaskRegistry
-from agml_assets.store import ArtifactStore
+from agml_assets.registry.models import ModelEntry, ModelRegistry, load_models
+from agml_assets.registry.tasks import TaskRegistry, load_tasks
+from agml_assets.store import PLATFORM, ArtifactStore, dump_json
+from agml_assets.workspace import Workspace
 
 IMAGENET = "imagenet1k"
 
@@ -107,6 +112,61 @@ def build_report(
         for model in sorted({result.model for one in scored.values() for result in one.results})
     }
     return report
+
+
+@dataclass(frozen=True)
+class Written:
+    """A report in the store: its file, its content, and the digest of that."""
+
+    path: UPath
+    report: dict[str, Any]
+    digest: str
+
+
+def write_report(workspace: Workspace, generated: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Written:
+    """Write `report.json`, and `results.json` in BioBench's published shape, of all evaluations in the store."""
+    models, tasks = load_models(), load_tasks()
+    evaluations = collect(workspace.store, [*tasks.keys(), *workspace.registry.keys()], models.keys())
+    scored = score_all(evaluations)
+    report = build_report(scored, evaluations.left_out, tasks, models)
+    published = results_text(_published(scored, tasks, models, generated()))
+    path = workspace.store.path(PLATFORM, "evaluation/report.json")
+    text = dump_json(report)
+    workspace.store.write_text(path, text)
+    workspace.store.write_text(workspace.store.path(PLATFORM, "evaluation/results.json"), published)
+    return Written(path, report, blake3(text.encode()).hexdigest())
+
+
+def _published(
+    scored: Mapping[str, TaskScores], tasks: TaskRegistry, models: ModelRegistry, generated: datetime
+) -> PublishedResults:
+    """Return the scores on tasks as the published file lists them; datasets have no place there."""
+    entries = [tasks.get(key) for key in tasks.keys()]
+    of_tasks = [scored[entry.key] for entry in entries if entry.key in scored]
+    used = {result.model for one in of_tasks for result in one.results}
+    return make_results(
+        [_published_model(entry) for entry in models.entries if entry.key in used],
+        [Task(name=entry.key, display=entry.display_name) for entry in entries if entry.counts_in_mean],
+        [Task(name=entry.key, display=entry.display_name) for entry in entries if not entry.counts_in_mean],
+        of_tasks,
+        generated=int(generated.timestamp() * 1000),
+        git_commit="0" * 40,  # what made the predictions is in their sidecars
+        seed=0,
+    )
+
+
+def _published_model(entry: ModelEntry) -> Model:
+    released = entry.release_date
+    return Model(
+        ckpt=entry.key,
+        display=entry.display_name,
+        family=entry.family,
+        resolution=entry.resolution or 0,
+        params=entry.parameters or 0,
+        release_ms=int(datetime(released.year, released.month, released.day, tzinfo=UTC).timestamp() * 1000)
+        if released
+        else None,
+    )
 
 
 def _kind(frame: pl.DataFrame, protocol: Mapping[str, Any]) -> str:

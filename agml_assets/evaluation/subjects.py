@@ -3,20 +3,26 @@
 Where images come from is here; encoding them is in `features`, fitting and scoring in `predictions` and `evaluate`.
 """
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import polars as pl
-from jaxtyping import Float
+from blake3 import blake3
 
 from agml_assets.dataset.artifacts import IMAGE_INDEX, PIXEL_HASHES, PIXELS, SPLITS
 from agml_assets.dataset.image_index import declared_classes, usable_images
 from agml_assets.dataset.sources import open_source
 from agml_assets.embeddings.artifacts import DUPLICATE_GROUPS
-from agml_assets.errors import UserError
+from agml_assets.embeddings.cache import Encode
+from agml_assets.embeddings.encoder import FrozenEncoder
+from agml_assets.embeddings.images import encode_files, encode_from_pixels, encode_from_source, side_by_side
 from agml_assets.evaluation.protocol import Protocol
+from agml_assets.evaluation.tasks.base import TaskData
+from agml_assets.registry.tasks import TaskEntry
+from agml_assets.store import file_digest
 from agml_assets.training.artifacts import GROUPED_SPLITS
 from agml_assets.workspace import DatasetWorkspace
 
@@ -39,7 +45,7 @@ class Subject:
             `first_image` and `n_images` (Int64: its images among `digests`, one after the other).
         class_names: Name of each label.
         digests: Returns the content of every image, as digests; a task's images are read for it.
-        encode_with: Takes a backbone; returns a function that encodes images, given by their places.
+        encode_with: Takes an encoder; returns a function that encodes images, given by their places.
         protocol: How a model is judged.
         inputs: Digests of what all this was read from.
         notes: Sentences for the run record.
@@ -51,7 +57,7 @@ class Subject:
     examples: pl.DataFrame
     class_names: tuple[str, ...]
     digests: Callable[[], Sequence[str]]
-    encode_with: Callable[[Any], Callable[[Sequence[int]], Float[np.ndarray, "n d"]]]
+    encode_with: Callable[[FrozenEncoder], Encode]
     protocol: Protocol
     inputs: dict[str, str]
     notes: tuple[str, ...] = ()
@@ -97,7 +103,7 @@ def dataset_subject(bench: DatasetWorkspace, protocol: Protocol, split: str) -> 
         examples=examples,
         class_names=tuple(declared_classes(index)),
         digests=lambda: hashes["blake3"].to_list(),
-        encode_with=lambda backbone: _encode_dataset(bench, backbone, index),
+        encode_with=lambda encoder: _encode_dataset(bench, encoder, index),
         protocol=protocol,
         inputs={artifact.key: bench.sidecar(artifact).digest for artifact in read},
         notes=("Splits never divide copies of an image.",) if split == LEAK_SAFE else (),
@@ -134,8 +140,8 @@ def task_subject(entry: TaskEntry, data: TaskData, protocol: Protocol, max_pixel
         config=None,
         examples=examples,
         class_names=data.class_names,
-        digests=lambda: _side_by_side(file_digest, files),
-        encode_with=lambda backbone: _encode_files(files, backbone, max_pixels),
+        digests=lambda: list(side_by_side(file_digest, files)),
+        encode_with=lambda encoder: encode_files(encoder, files, max_pixels),
         protocol=replace(protocol, poisonous=data.poisonous, by_subtask="subtask" in frame.columns),
         inputs={
             "examples": _digest(frame.write_json(), *data.class_names),
@@ -145,10 +151,10 @@ def task_subject(entry: TaskEntry, data: TaskData, protocol: Protocol, max_pixel
     )
 
 
-def _encode_dataset(bench: DatasetWorkspace, backbone: VisionBackbone, index: pl.DataFrame) -> Encode:
-    if backbone.serves_from_pixels:
-        return encode_from_pixels(backbone, bench.read(PIXELS))
-    return encode_from_source(backbone, open_source(bench.entry), index, bench.settings.max_image_pixels)
+def _encode_dataset(bench: DatasetWorkspace, encoder: FrozenEncoder, index: pl.DataFrame) -> Encode:
+    if encoder.serves_from_pixels:
+        return encode_from_pixels(encoder, bench.read(PIXELS))
+    return encode_from_source(encoder, open_source(bench.entry), index, bench.settings.max_image_pixels)
 
 
 def _states(files: Sequence[Path]) -> Iterator[tuple[Path, os.stat_result]]:
