@@ -1,0 +1,1 @@
+"""Models on frozen features over datasets: backbones, probes, tasks, scores with intervals."""
