@@ -238,9 +238,14 @@ def decode_rgb(data: bytes | Path, max_pixels: int) -> Image.Image:
 
 
 def to_square_256(image: Image.Image) -> UInt8[np.ndarray, "256 256 3"]:
-    """Resize the shortest side of an RGB image to 256 (bicubic) and crop the centre.
+    """Resize the shortest side of an RGB image to 256 and crop the centre, as `to_square`."""
+    return to_square(image, SIDE)
 
-    The long side becomes `int(256 * long / short)` and the crop starts at `(length - 256) // 2`, as in
+
+def to_square(image: Image.Image, side: int) -> UInt8[np.ndarray, "side side 3"]:
+    """Resize the shortest side of an RGB image to `side` pixels (bicubic) and crop the centre.
+
+    The long side becomes `int(side * long / short)` and the crop starts at `(length - side) // 2`, as in
     the image processors of `transformers`. Strips longer than 64 times their width are cropped
     to that about their centre first.
     """
@@ -249,16 +254,16 @@ def to_square_256(image: Image.Image) -> UInt8[np.ndarray, "256 256 3"]:
     if max(width, height) > longest:
         image = _crop_centre(image, min(width, longest), min(height, longest))
         width, height = image.size
-    size = resized_size(width, height)
+    size = resized_size(width, height, side)
     if size != image.size:
         image = image.resize(size, Image.Resampling.BICUBIC)
-    return np.asarray(_crop_centre(image, SIDE, SIDE))
+    return np.asarray(_crop_centre(image, side, side))
 
 
-def resized_size(width: int, height: int) -> tuple[int, int]:
-    """Return width and height of an image whose shortest side has become 256."""
+def resized_size(width: int, height: int, side: int = SIDE) -> tuple[int, int]:
+    """Return width and height of an image whose shortest side has become `side`, 256 by default."""
     short = min(width, height)
-    return int(SIDE * width / short), int(SIDE * height / short)
+    return int(side * width / short), int(side * height / short)
 
 
 def _crop_centre(image: Image.Image, width: int, height: int) -> Image.Image:

@@ -15,14 +15,14 @@ from agml_assets.dataset.decode import decode_rgb
 from agml_assets.dataset.image_index import usable_images
 from agml_assets.dataset.sources import Source
 from agml_assets.embeddings.cache import Encode
-from agml_assets.embeddings.embedder import ImageEmbedder
+from agml_assets.embeddings.encoder import FrozenEncoder
 from agml_assets.errors import UserError
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
-def encode_from_pixels(embedder: ImageEmbedder, pixels: UInt8[np.ndarray, "n 256 256 3"]) -> Encode:
+def encode_from_pixels(embedder: FrozenEncoder, pixels: UInt8[np.ndarray, "n 256 256 3"]) -> Encode:
     """Return a function that encodes rows of stored pixels."""
 
     def encode(rows: Sequence[int]) -> Float[np.ndarray, "n d"]:
@@ -32,7 +32,7 @@ def encode_from_pixels(embedder: ImageEmbedder, pixels: UInt8[np.ndarray, "n 256
 
 
 def encode_from_source(
-    embedder: ImageEmbedder, source: Source, image_index: pl.DataFrame, max_pixels: int
+    embedder: FrozenEncoder, source: Source, image_index: pl.DataFrame, max_pixels: int
 ) -> Encode:
     """Return a function that decodes rows again, on all cores, and encodes them.
 

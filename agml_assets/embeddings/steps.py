@@ -9,7 +9,7 @@ from agml_assets.dataset.decode import POLICY_VERSION
 from agml_assets.dataset.sources import open_source
 from agml_assets.embeddings.artifacts import EMBEDDINGS
 from agml_assets.embeddings.cache import EmbeddingCache, embed_in_shards
-from agml_assets.embeddings.embedder import PACKAGED_MODEL, ImageEmbedder, local_model
+from agml_assets.embeddings.embedder import PACKAGED_MODELS, ImageEmbedder, local_model
 from agml_assets.embeddings.images import encode_from_pixels, encode_from_source
 from agml_assets.heavy import HeavyStep, Made, Work
 from agml_assets.lineage import Artifact
@@ -58,7 +58,7 @@ def _embed_with_own_model(works: Mapping[Artifact, Work]) -> Iterator[Made]:
 
 
 def _model(settings: Settings) -> Sequence[tuple[str, str | None]]:
-    here = settings.embed_model == PACKAGED_MODEL or local_model(settings.embed_model)
+    here = settings.embed_model in PACKAGED_MODELS or local_model(settings.embed_model)
     return () if here else ((settings.embed_model, settings.embed_revision),)
 
 

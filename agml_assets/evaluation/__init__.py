@@ -1,1 +1,1 @@
-"""Models on frozen features over datasets: scores with intervals, comparisons, and what they add up to."""
+"""Models on frozen features over datasets and tasks: features, predictions of probes, scores, comparisons."""

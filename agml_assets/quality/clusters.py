@@ -4,10 +4,18 @@ Time grows as N x K x D, memory as K x D plus one block; no pair of images is ev
 run in float64. What the numbers mean for a dataset is said by the metrics that use them.
 """
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from threadpoolctl import threadpool_limits
+
+T = TypeVar("T")
+Blocks = Iterator[tuple[slice, Float[np.ndarray, "b d"]]]
 
 COPY_DISTANCE = 1e-5
 """L2 distance up to which two unit vectors are the same image: float32 rounding of some hundred components
@@ -15,6 +23,9 @@ COPY_DISTANCE = 1e-5
 
 _BLOCK_VALUES = 1 << 18
 """Vector components in one block, 2 MiB of float64: they stay in the cache."""
+
+_SPANS = 4
+"""Threads at most: more would wait for the memory."""
 
 _BLOCK_DISTANCES = 1 << 22
 """Distances to classes or between them in one block, 32 MiB of float64."""
@@ -26,9 +37,7 @@ def unfit_vectors(vectors: Float[np.ndarray, "n d"]) -> str | None:
     Raises:
         ValueError: Vectors are not of unit L2 norm within 1e-3; whoever made them broke the contract.
     """
-    norms = np.empty(len(vectors))
-    for rows, block in _blocks(vectors, 1):
-        norms[rows] = _lengths(block)
+    norms = _all_lengths(vectors)
     bad = np.flatnonzero(~np.isfinite(norms))
     if len(bad):
         more = " and more" if len(bad) > 10 else ""
@@ -80,7 +89,7 @@ def mean_cosine_distances(
     ordered pairs, those of each vector with itself included. NaN for a class with fewer than two vectors.
     """
     counts = count_classes(labels, n_classes)
-    sums = _class_sums(vectors, labels, n_classes, unit=True)
+    sums = _class_sums(vectors, labels, n_classes, _all_lengths(vectors))
     pairs = np.where(counts > 1, counts * (counts - 1.0), np.nan)
     return np.clip(1 - ((sums**2).sum(axis=1) - counts) / pairs, 0, 2)
 
@@ -108,24 +117,28 @@ def cosine_silhouettes(
     present = np.flatnonzero(counts)
     if len(present) < 2:
         raise ValueError("a silhouette needs at least two classes with vectors")
-    sums = _class_sums(vectors, labels, n_classes, unit=True)
+    lengths = _all_lengths(vectors)
+    sums = _class_sums(vectors, labels, n_classes, lengths)
     means = (sums[present] / counts[present, None]).T
     position = np.cumsum(counts > 0) - 1
-
     result = np.empty(len(labels))
-    for rows, block in _blocks(vectors, n_classes):
-        distance = block @ means
-        distance /= -_lengths(block)[:, None]
-        distance += 1
-        own = (np.arange(len(distance)), position[labels[rows]])
-        n = counts[labels[rows]]
-        # The class mean includes the vector itself, at distance 0; the mean over the others does not.
-        within = np.maximum(distance[own], 0) * n / np.maximum(n - 1, 1)
-        distance[own] = np.inf
-        between = np.maximum(distance.min(axis=1), 0)
-        larger = np.maximum(within, between)
-        defined = (n > 1) & (larger > COPY_DISTANCE**2 / 2)  # cosine distance = (L2 distance)^2 / 2
-        result[rows] = np.where(defined, (between - within) / np.where(defined, larger, 1), 0)
+
+    def measure(blocks: Blocks) -> None:
+        for rows, block in blocks:
+            distance = block @ means
+            distance /= -lengths[rows, None]
+            distance += 1
+            own = (np.arange(len(distance)), position[labels[rows]])
+            n = counts[labels[rows]]
+            # The class mean includes the vector itself, at distance 0; the mean over the others does not.
+            within = np.maximum(distance[own], 0) * n / np.maximum(n - 1, 1)
+            distance[own] = np.inf
+            between = np.maximum(distance.min(axis=1), 0)
+            larger = np.maximum(within, between)
+            defined = (n > 1) & (larger > COPY_DISTANCE**2 / 2)  # cosine distance = (L2 distance)^2 / 2
+            result[rows] = np.where(defined, (between - within) / np.where(defined, larger, 1), 0)
+
+    _in_spans(vectors, n_classes, measure)
     return result
 
 
@@ -159,25 +172,58 @@ def davies_bouldin(
 
 
 def _class_sums(
-    vectors: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"], n_classes: int, unit: bool = False
+    vectors: Float[np.ndarray, "n d"],
+    labels: Int[np.ndarray, " n"],
+    n_classes: int,
+    lengths: Float[np.ndarray, " n"] | None = None,
 ) -> Float[np.ndarray, "k d"]:
-    """Return the sum of the vectors of each class, float64, as they are or each at unit length."""
+    """Return the sum of the vectors of each class, float64, each divided by its length if lengths are given."""
     from scipy.sparse import csr_array
 
-    sums = np.zeros((n_classes, vectors.shape[1]))
-    for rows, block in _blocks(vectors, 1):
-        classes, position = np.unique(labels[rows], return_inverse=True)
-        weights = 1 / _lengths(block) if unit else np.ones(len(block))
-        membership = csr_array((weights, (position, np.arange(len(block)))), shape=(len(classes), len(block)))
-        sums[classes] += membership @ block
-    return sums
+    def add_up(blocks: Blocks) -> Float[np.ndarray, "k d"]:
+        sums = np.zeros((n_classes, vectors.shape[1]))
+        for rows, block in blocks:
+            classes, position = np.unique(labels[rows], return_inverse=True)
+            weights = np.ones(len(block)) if lengths is None else 1 / lengths[rows]
+            membership = csr_array((weights, (position, np.arange(len(block)))), shape=(len(classes), len(block)))
+            sums[classes] += membership @ block
+        return sums
+
+    return sum(_in_spans(vectors, 1, add_up), np.zeros((n_classes, vectors.shape[1])))
 
 
-def _blocks(vectors: Float[np.ndarray, "n d"], n_classes: int) -> Iterator[tuple[slice, Float[np.ndarray, "b d"]]]:
-    step = max(1, min(_BLOCK_VALUES // vectors.shape[1], _BLOCK_DISTANCES // n_classes))
-    for start in range(0, len(vectors), step):
-        rows = slice(start, min(start + step, len(vectors)))
-        yield rows, np.asarray(vectors[rows], dtype=np.float64)
+def _in_spans(vectors: Float[np.ndarray, "n d"], n_classes: int, work: Callable[[Blocks], T]) -> list[T]:
+    """Do the work on the blocks of each of a few spans of the rows, in threads; results in order of rows.
+
+    The number of spans does not depend on the machine, so that sums have the same rounding everywhere.
+    """
+    bounds = np.linspace(0, len(vectors), _SPANS + 1).astype(int).tolist()
+    spans = [_blocks(vectors, n_classes, first, last) for first, last in pairwise(bounds)]
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(min(_SPANS, os.cpu_count() or 1)) as pool:
+        return list(pool.map(work, spans))
+
+
+def _blocks(vectors: Float[np.ndarray, "n d"], n_classes: int, first: int = 0, last: int | None = None) -> Blocks:
+    """Give rows and their vectors in float64, a block at a time; the next block overwrites the last."""
+    last = len(vectors) if last is None else last
+    step = max(1, min(_BLOCK_VALUES // vectors.shape[1], _BLOCK_DISTANCES // n_classes, last - first))
+    buffer = np.empty((step, vectors.shape[1]))
+    for start in range(first, last, step):
+        rows = slice(start, min(start + step, last))
+        block = buffer[: rows.stop - rows.start]
+        np.copyto(block, vectors[rows])
+        yield rows, block
+
+
+def _all_lengths(vectors: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
+    lengths = np.empty(len(vectors))
+
+    def measure(blocks: Blocks) -> None:
+        for rows, block in blocks:
+            lengths[rows] = _lengths(block)
+
+    _in_spans(vectors, 1, measure)
+    return lengths
 
 
 def _lengths(vectors: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:

@@ -110,8 +110,8 @@ def test_the_check_sees_each_of_them(code):
 
 
 def test_the_yaml_loader_makes_no_python_objects():
-    tree = ast.parse((ROOT / "agml_assets" / "registry" / "datasets.py").read_text("utf-8"))
-    (loader,) = [n for n in ast.walk(tree) if isinstance(n, ast.ClassDef) and n.name == "_StrictLoader"]
+    tree = ast.parse((ROOT / "agml_assets" / "registry" / "yaml_files.py").read_text("utf-8"))
+    (loader,) = [n for n in ast.walk(tree) if isinstance(n, ast.ClassDef) and n.name == "StrictLoader"]
     assert [ast.unparse(base) for base in loader.bases] == ["yaml.SafeLoader"]
 
 
