@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from blake3 import blake3
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from agml_assets.errors import UserError, did_you_mean
+from agml_assets.registry.yaml_file import read_yaml
 from agml_assets.settings import expand_path, setting_problems, unknown_key
 
 logger = logging.getLogger(__name__)
@@ -256,7 +256,7 @@ def load_registry(path: Path | str | None = None) -> DatasetRegistry:
     else:
         file, named_by = SHIPPED, ""
     file = file.absolute()
-    document = _read_yaml(file, named_by)
+    document = read_yaml(file, f"The dataset registry {file}", named_by, "a list `datasets`")
     sections = ("defaults", "datasets")
     problems = [unknown_key(key, sections) for key in document if key not in sections]
     defaults = _read_defaults(document.get("defaults"), problems)
@@ -452,42 +452,3 @@ def _warn_of_ignored(mappings: list[Any], file: Path) -> None:
             "%s: `%s` is ignored (%d times). Sizes of jobs are set where jobs are launched.",
             file, key, found.count(key),
         )  # fmt: skip
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """Refuses a key that is given twice, where plain YAML loading silently keeps the last."""
-
-    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        node = super().compose_mapping_node(anchor)
-        seen: set[tuple[str, str]] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.value != "<<":
-                if (key.tag, key.value) in seen:
-                    raise yaml.MarkedYAMLError(
-                        problem=f"the key {key.value!r} is given twice", problem_mark=key.start_mark
-                    )
-                seen.add((key.tag, key.value))
-        return node
-
-
-def _read_yaml(file: Path, named_by: str) -> dict[Any, Any]:
-    try:
-        # A safe loader: it makes plain values only, never objects.
-        document = yaml.load(file.read_text(encoding="utf-8-sig"), Loader=_StrictLoader)  # noqa: S506
-    except FileNotFoundError:
-        raise UserError(f"The dataset registry {file}{named_by} does not exist.") from None
-    except OSError as error:
-        raise UserError(f"The dataset registry {file}{named_by} cannot be read: {error.strerror}.") from None
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = f", line {mark.line + 1}" if mark else ""
-        raise UserError(
-            f"The dataset registry {file}{line}, is not valid YAML: {error.problem or error.context}."
-        ) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        # Among them: text that is not UTF-8, control characters, dates that do not exist.
-        reason = str(error).partition("\n")[0]
-        raise UserError(f"The dataset registry {file} is not valid YAML: {reason}.") from None
-    if not isinstance(document, dict):
-        raise UserError(f"The dataset registry {file} must be a mapping with a list `datasets`.")
-    return document

@@ -1,0 +1,1 @@
+"""Models on frozen features: tasks, backbones, probes, metrics, reports."""
