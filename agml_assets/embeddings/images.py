@@ -54,22 +54,14 @@ def encode_from_source(
 
     def encode(rows: Sequence[int]) -> Float[np.ndarray, "n d"]:
         wanted = {source_rows[row] for row in rows}
-        batch: list[Float[np.ndarray, "3 h w"]] = []
-        vectors: list[Float[np.ndarray, "n d"]] = []
-        for prepared in _side_by_side(prepare, _images_of(source, wanted)):
-            batch.append(prepared)
-            if len(batch) == embedder.batch_size:
-                vectors.append(embedder.encode_prepared(np.stack(batch)))
-                batch = []
-        if batch:
-            vectors.append(embedder.encode_prepared(np.stack(batch)))
-        if (found := sum(map(len, vectors))) != len(rows):
+        vectors = _encode_all(embedder, side_by_side(prepare, _images_of(source, wanted)))
+        if (found := len(vectors)) != len(rows):
             raise UserError(
                 f"The source gives {found} of the {len(rows)} images in its rows {min(wanted)} to "
                 f"{max(wanted)} that dataset/image_index lists: it has changed since. "
                 "Make dataset/image_index again, then the embeddings."
             )
-        return np.concatenate(vectors)
+        return vectors
 
     return encode
 
@@ -83,7 +75,44 @@ def _images_of(source: Source, wanted: Collection[int]) -> Iterator[bytes | Path
             return
 
 
-def _side_by_side(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
+def encode_files(embedder: FrozenEncoder, files: Sequence[Path], max_pixels: int) -> Encode:
+    """Return a function that decodes files, given by their places, on all cores and encodes them.
+
+    Args:
+        embedder: The model.
+        files: Image files.
+        max_pixels: Limit of the decode policy.
+
+    Returns:
+        The function; it raises `UserError` where a file cannot be decoded.
+    """
+
+    def prepare(file: Path) -> Float[np.ndarray, "3 h w"]:
+        return embedder.prepare_image(decode_rgb(file, max_pixels))
+
+    def encode(rows: Sequence[int]) -> Float[np.ndarray, "n d"]:
+        return _encode_all(embedder, side_by_side(prepare, (files[row] for row in rows)))
+
+    return encode
+
+
+def _encode_all(
+    embedder: FrozenEncoder, prepared: Iterable[Float[np.ndarray, "3 h w"]]
+) -> Float[np.ndarray, "n d"]:
+    """Encode prepared images a batch at a time."""
+    batch: list[Float[np.ndarray, "3 h w"]] = []
+    vectors: list[Float[np.ndarray, "n d"]] = []
+    for image in prepared:
+        batch.append(image)
+        if len(batch) >= embedder.batch_size:
+            vectors.append(embedder.encode_prepared(np.stack(batch)))
+            batch = []
+    if batch:
+        vectors.append(embedder.encode_prepared(np.stack(batch)))
+    return np.concatenate(vectors) if vectors else np.empty((0, 0), np.float32)
+
+
+def side_by_side(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
     """Yield the results in the order of the items, a few of them made ahead."""
     cores = os.cpu_count() or 1
     ahead: deque[Future[_Result]] = deque()

@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 from agml_assets.errors import UserError
-from agml_assets.evaluation.encoders import load_backbone
+from agml_assets.evaluation.backbones import BackboneEncoder
 from agml_assets.evaluation.evaluate import Evaluation
 from agml_assets.evaluation.protocol import Protocol
 from agml_assets.evaluation.subjects import Subject, dataset_subject, task_subject
-from agml_assets.evaluation.tasks import read_task
+from agml_assets.evaluation.tasks.reading import read_task
 from agml_assets.registry.models import ModelRegistry, load_models
 from agml_assets.registry.tasks import TaskEntry, TaskRegistry, load_tasks
 from agml_assets.settings import Settings
@@ -46,7 +46,7 @@ def open_evaluation(
         task = known_tasks.get(subject)
         split = "published"
         data = read_task(task)
-        found = task_subject(task, data, replace(task_protocol(task, workspace.settings), **given), workspace.settings)
+        found = task_subject(task, data, replace(task_protocol(task, workspace.settings), **given), workspace.settings.max_image_pixels)
     elif workspace.registry.find(subject) is not None:
         bench = workspace.dataset(subject)
         found = dataset_subject(bench, replace(dataset_protocol(bench.settings), **given), split)
@@ -55,7 +55,7 @@ def open_evaluation(
             f"{subject!r} is neither a registered dataset nor a task.{workspace.registry.closest(subject)} Tasks are: "
             f"{', '.join(known_tasks.keys())}."
         )
-    return Evaluation(found, entry, load_backbone(entry), workspace.store, split)
+    return Evaluation(found, entry, BackboneEncoder(entry), workspace.store, split)
 
 
 def dataset_protocol(settings: Settings) -> Protocol:

@@ -25,7 +25,7 @@ PLUGINS = "agml_assets.tasks"
 
 _HEX = {"md5": re.compile(r"[0-9a-f]{32}"), "sha256": re.compile(r"[0-9a-f]{64}")}
 
-Probe = Literal["linear", "logistic", "ridge", "knn", "simpleshot_open_set", "svm", "multilabel"]
+Probe = Literal["linear", "logistic", "ridge", "knn", "simpleshot_open_set", "svm", "multi_label"]
 Metric = Literal["macro_f1", "accuracy", "user_loss", "trait_f1"]
 
 
