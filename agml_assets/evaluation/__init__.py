@@ -1,0 +1,1 @@
+"""Models on frozen features over datasets: probes, tasks, scores with intervals."""
