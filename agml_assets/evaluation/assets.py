@@ -45,8 +45,12 @@ def build_assets(pairs: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinition
         dg.AssetDep(asset_key(artifact), partition_mapping=dg.AllPartitionMapping()) for artifact in _UPSTREAM
     ]
 
-    @evaluation_asset("features", "A vector of every example from a frozen model; float32 (E, D).", "pytorch", upstream)
-    def features(context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]) -> dg.MaterializeResult:
+    @evaluation_asset(
+        "features", "A vector of every example from a frozen model; float32 (E, D).", "pytorch", upstream
+    )
+    def features(
+        context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]
+    ) -> dg.MaterializeResult:
         """Encode what the cache lacks."""
         with _pair(context, workspace) as pair:
             made = steps.make_features(pair, Progress("images encoded", context.log.info))
@@ -62,7 +66,9 @@ def build_assets(pairs: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinition
     @evaluation_asset(
         "predictions", "What a probe on the features says of every test example.", "parquet", [features]
     )
-    def predictions(context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]) -> dg.MaterializeResult:
+    def predictions(
+        context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]
+    ) -> dg.MaterializeResult:
         """Fit the probe; the model is not loaded."""
         with _pair(context, workspace) as pair:
             made = steps.make_predictions(pair)
@@ -87,7 +93,9 @@ def build_assets(pairs: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinition
             return _result(pair, "scores", made, facts)
 
     @evaluation_asset("run_record", "The evaluation in the leaderboard's published format.", "json", [scores])
-    def run_record(context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]) -> dg.MaterializeResult:
+    def run_record(
+        context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]
+    ) -> dg.MaterializeResult:
         """Write the record; the job `leaderboard` takes it up."""
         with _pair(context, workspace) as pair:
             made = steps.make_record(pair)

@@ -27,7 +27,9 @@ def add_parser(commands: Any) -> None:
         description="Encode with a frozen model, fit a probe, score the test examples; only what is not up to date.",
     )
     parser.add_argument("subjects", nargs="+", metavar="KEY", help="registered datasets or tasks")
-    parser.add_argument("--model", action="append", required=True, metavar="KEY", help="registered model; repeatable")
+    parser.add_argument(
+        "--model", action="append", required=True, metavar="KEY", help="registered model; repeatable"
+    )
     parser.add_argument("--probe", choices=list(PROBES), help="in place of the task's, or of the settings'")
     parser.add_argument("--n-train", type=int, metavar="N", help="training examples, drawn class-balanced")
     parser.add_argument("--split", choices=("leak_safe", "published"), help="of a dataset")

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from blake3 import blake3
 
+from agml_assets.embeddings.encoder import FrozenEncoder
 from agml_assets.errors import UserError
-from agml_assets.evaluation.features import combine_images, encode_images
+from agml_assets.evaluation.features import combine_images, count_missing, encode_images
 from agml_assets.evaluation.predictions import fit_and_predict
 from agml_assets.evaluation.run_record import Timing, make_run_record
 from agml_assets.evaluation.scoring import score_predictions
@@ -202,3 +203,22 @@ MAKE: Mapping[str, Callable[[Evaluation], Sidecar]] = {
     "scores": make_scores,
     "run_record": make_record,
 }
+
+
+_TRIED = 8  # images that tell how long all will take
+
+
+def estimate_seconds(evaluation: Evaluation) -> tuple[int, float]:
+    """Return how many images the cache lacks, and about how many seconds encoding them takes here.
+
+    A few images are encoded for it, twice, the second time by the clock.
+    """
+    missing = count_missing(evaluation.subject, evaluation.encoder, evaluation.store)
+    if missing <= _TRIED:
+        return missing, 0.0
+    encode = evaluation.subject.encode_with(evaluation.encoder)
+    places = list(range(_TRIED))
+    encode(places)
+    started = time.monotonic()
+    encode(places)
+    return missing, (time.monotonic() - started) * missing / _TRIED

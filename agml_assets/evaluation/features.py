@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from agml_assets.dataset.decode import POLICY_VERSION
 from agml_assets.embeddings.cache import CacheUse, EmbeddingCache, embed_in_shards
+from agml_assets.embeddings.encoder import FrozenEncoder
 from agml_assets.evaluation.subjects import Subject
 from agml_assets.store import ArtifactStore
 
@@ -35,16 +35,27 @@ def encode_images(
         out: Local file.
         progress: Told images done and in all.
     """
-    identity = {**encoder.identity(), "decode_policy": POLICY_VERSION, "vectors": "image features"}
     return embed_in_shards(
         subject.encode_with(encoder),
         subject.digests(),
-        EmbeddingCache(store, identity),
+        _cache(encoder, store),
         out,
         SHARD,
         progress,
         device=lambda: encoder.device,
     )
+
+
+def count_missing(subject: Subject, encoder: FrozenEncoder, store: ArtifactStore) -> int:
+    """Return how many different images of the subject the cache lacks."""
+    missing = set(subject.digests())
+    for _, images in _cache(encoder, store).shards():
+        missing -= set(images)
+    return len(missing)
+
+
+def _cache(encoder: FrozenEncoder, store: ArtifactStore) -> EmbeddingCache:
+    return EmbeddingCache(store, {**encoder.identity(), "decode_policy": POLICY_VERSION})
 
 
 def combine_images(subject: Subject, vectors: Float[np.ndarray, "i d"]) -> Float[np.ndarray, "e d"]:

@@ -46,7 +46,12 @@ def open_evaluation(
         task = known_tasks.get(subject)
         split = "published"
         data = read_task(task)
-        found = task_subject(task, data, replace(task_protocol(task, workspace.settings), **given), workspace.settings.max_image_pixels)
+        found = task_subject(
+            task,
+            data,
+            replace(task_protocol(task, workspace.settings), **given),
+            workspace.settings.max_image_pixels,
+        )
     elif workspace.registry.find(subject) is not None:
         bench = workspace.dataset(subject)
         found = dataset_subject(bench, replace(dataset_protocol(bench.settings), **given), split)

@@ -99,7 +99,9 @@ def _fit(subject: Subject, rows: np.ndarray, features: Float[np.ndarray, "e d"],
     )
     ended = time.monotonic()
     if hasattr(probe, "predict_proba") and labels.ndim == 1 and len(subject.class_names) <= MAX_CLASSES:
-        frame = frame.with_columns(probabilities=_probabilities(subject, probe, None if alone else features[rows[test]]))
+        frame = frame.with_columns(
+            probabilities=_probabilities(subject, probe, None if alone else features[rows[test]])
+        )
     return Fitted(frame, len(train), fitted - started, ended - fitted, _settings(probe))
 
 
@@ -141,4 +143,6 @@ def _require_examples(subject: Subject, labels: np.ndarray, test: np.ndarray) ->
     if not len(labels):
         raise UserError(f"{subject.key!r} has no training example. Choose another split, or add images.")
     if labels.ndim == 1 and len(np.unique(labels)) < 2:
-        raise UserError(f"The training examples of {subject.key!r} are all of one class: there is nothing to learn.")
+        raise UserError(
+            f"The training examples of {subject.key!r} are all of one class: there is nothing to learn."
+        )

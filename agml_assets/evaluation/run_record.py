@@ -57,7 +57,10 @@ def make_run_record(
     n_test = len(predictions)
     probe = subject.protocol.probe
     per_image = timing.encode_s / timing.encoded if timing.encode_s is not None and timing.encoded else None
-    notes = (f"Frozen features of {model.checkpoint}, {probe} probe, {split.replace('_', '-')} split.", *subject.notes)
+    notes = (
+        f"Frozen features of {model.checkpoint}, {probe} probe, {split.replace('_', '-')} split.",
+        *subject.notes,
+    )
     return {
         "timestamp": finished.isoformat(timespec="seconds"),
         "dataset": subject.name,

@@ -133,7 +133,9 @@ def task_subject(entry: TaskEntry, data: TaskData, protocol: Protocol, max_pixel
         counts.alias("n_images"),
         *extra,
     )
-    states = (f"{file.relative_to(data.root)} {state.st_size} {state.st_mtime_ns}" for file, state in _states(files))
+    states = (
+        f"{file.relative_to(data.root)} {state.st_size} {state.st_mtime_ns}" for file, state in _states(files)
+    )
     return Subject(
         key=entry.key,
         name=entry.display_name,

@@ -12,9 +12,9 @@ from agml_assets.leaderboard.board import build_board
 from agml_assets.leaderboard.catalogue import Catalogue, load_catalogue
 from agml_assets.leaderboard.javascript import dump_json
 from agml_assets.leaderboard.manifests import build_global, build_index
+from agml_assets.leaderboard.own_records import add_records, read_own_records
 from agml_assets.leaderboard.predictions import FOLDER
 from agml_assets.leaderboard.record_files import RecordFile, performance_folder, read_record_files
-from agml_assets.leaderboard.own_records import add_records, read_own_records
 from agml_assets.leaderboard.run_records import RunRecords, check_files, describe_records
 from agml_assets.store import ArtifactStore
 
