@@ -17,8 +17,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 @pytest.fixture(autouse=True)
 def own_environment(monkeypatch):
     """Whatever the developer's shell names, tests name their own places."""
-    for name in ("AGML_CONFIG", "AGML_PERFORMANCE", "AGML_REGISTRY", "AGML_RESULTS", "DAGSTER_HOME"):
-        monkeypatch.delenv(name, raising=False)
+    for name in ("CONFIG", "MODELS", "PERFORMANCE", "REGISTRY", "RESULTS", "TASKS", "TASK_DATA"):
+        monkeypatch.delenv(f"AGML_{name}", raising=False)
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
 
 
 @pytest.fixture(scope="session")

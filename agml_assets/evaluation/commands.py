@@ -24,7 +24,7 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "evaluate",
         help="evaluate models on datasets and tasks",
-        description="Encode with a frozen model, fit a probe, score the test examples; only what is not up to date.",
+        description="Encode with a frozen model, fit a probe, score the test examples: what is not up to date.",
     )
     parser.add_argument("subjects", nargs="+", metavar="KEY", help="registered datasets or tasks")
     parser.add_argument(

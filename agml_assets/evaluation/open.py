@@ -42,8 +42,8 @@ def open_evaluation(
     known_tasks = tasks or load_tasks()
     split = given.pop("split", workspace.settings.evaluation_split)
     found: Subject
-    if subject in known_tasks.keys():
-        task = known_tasks.get(subject)
+    task = known_tasks.find(subject)
+    if task is not None:
         split = "published"
         data = read_task(task)
         found = task_subject(

@@ -88,7 +88,6 @@ def make_run_record(
             "train_ratio": round(n_train / n, 4),
             "training_time_seconds": round(timing.fit_s, 3),
             "optimized": "no",
-            "method": f"{probe} probe on frozen features",
         },
     }
 

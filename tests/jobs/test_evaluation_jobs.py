@@ -1,0 +1,40 @@
+"""The jobs of models on datasets, as people launch them."""
+
+import json
+import subprocess
+
+from tests.tiny import BIN, JOB, dagster, environment
+
+MODEL = "efficientnet_lite0"
+TAGS = {"dagster/partition": f"tiny|{MODEL}", "dagster/partition/dataset": "tiny", "dagster/partition/model": MODEL}
+
+
+def test_a_pair_is_evaluated_by_three_tags_then_reported(copy_of_finished):
+    env = environment(copy_of_finished, copy_of_finished / "datasets.yaml")
+    done = dagster(*JOB, "evaluate_models", "--tags", json.dumps(TAGS), env=env)
+    assert done.returncode == 0, done.stderr[-3000:]
+    folder = copy_of_finished / "results/tiny/evaluation" / MODEL
+    assert json.loads((folder / "run_record.json").read_text())["model"] == "EfficientNet-Lite0"
+    done = dagster(*JOB, "model_report", env=env)
+    assert done.returncode == 0, done.stderr[-3000:]
+    report = json.loads((copy_of_finished / "results/_platform/evaluation/report.json").read_text())
+    assert list(report["subjects"]) == ["tiny"]
+
+
+def test_with_one_tag_alone_the_run_ends_with_the_line_to_type(copy_of_finished):
+    env = environment(copy_of_finished, copy_of_finished / "datasets.yaml")
+    done = dagster(*JOB, "evaluate_models", "--tags", '{"dagster/partition": "tiny"}', env=env)
+    assert done.returncode == 1
+    assert '"dagster/partition/dataset": "DATASET"' in done.stderr
+    assert not (copy_of_finished / "results/tiny/evaluation").exists()
+
+
+def test_a_dataset_that_was_not_benchmarked_is_told(tmp_path):
+    from tests.tiny import write_images, write_registry
+
+    env = environment(tmp_path, write_registry(tmp_path / "datasets.yaml", write_images(tmp_path / "images")))
+    command = [str(BIN / "agml-assets"), "evaluate", "tiny", "--model", MODEL]
+    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 1
+    assert "dataset/image_index is not in the store" in done.stderr
+    assert "failed" in done.stdout
