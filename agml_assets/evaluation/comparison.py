@@ -45,8 +45,8 @@ def compare_with_best(
     """Return the standing of every model, best point score first, equal ones by name.
 
     A test of a model against the one with the best point score alone rejects too often, because the best was
-    picked for having been lucky: of two equally good models it rejects one in 10 % of cases at alpha = 5 %, of ten
-    in a quarter. So the hypothesis about model j is that no model of the list is better than j, whichever has come
+    picked for having been lucky: of two equally good models it rejects one in 9 % of cases at alpha = 5 %, of ten
+    in a fifth. So the hypothesis about model j is that no model of the list is better than j, whichever has come
     out best. Its statistic is the largest of the differences (s_k - s_j) / se_kj over all other models k (Hsu's
     multiple comparisons with the best, Hsu 1984, doi:10.1214/aos/1176346732); se_kj is the standard deviation of
     that difference over the resamples. Its distribution under the hypothesis is that of the largest of the same

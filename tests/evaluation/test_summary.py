@@ -161,7 +161,11 @@ def covered(truths, tasks_of, n_sets):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("recall", [0.7, 0.95])
-@pytest.mark.parametrize(("score", "zipf"), [(MACRO_F1, False), (ACCURACY, True), (BALANCED_ACCURACY, False)])
+@pytest.mark.parametrize(
+    ("score", "zipf"),
+    [(MACRO_F1, False), (ACCURACY, True), (BALANCED_ACCURACY, False)],
+    ids=["macro-F1", "accuracy", "balanced accuracy"],
+)
 def test_intervals_of_a_task_cover_the_truth(score, zipf, recall):
     shares = prior(10, zipf)
     truth = recall + (1 - recall) / 10 if score is not MACRO_F1 else true_macro_f1(shares, recall)
