@@ -32,8 +32,8 @@ class Settings(BaseModel):
         train_ratio: Share of images in the training split, in (0, 1).
         val_ratio: Share of images in the validation split, in (0, 1); the rest is the test split.
         output_dir: Results root, unless an explicit argument or `$AGML_RESULTS` names another.
-        embed_model: A `transformers` vision model (name or local path) or `efficientnet_lite0`. Here and
-            in `backbone`, `~` and `$VAR` in a local path are expanded.
+        embed_model: A `transformers` vision model (name or local path) or `efficientnet_lite0` (or 1, 2).
+            Here and in `backbone`, `~` and `$VAR` in a local path are expanded.
         embed_batch_size: Images in one forward pass, of the embedder and of the reference trainer.
         near_dup_threshold: Cosine at or above which two images are near-duplicates, in (0, 1].
         faiss_ivf_threshold: Number of images from which an approximate IVF index is used;

@@ -1,5 +1,6 @@
 """Encodes images with a registered model: which device, which precision, and how many at a time."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,8 @@ from agml_assets.evaluation.backbones.base import VisionBackbone
 from agml_assets.evaluation.backbones.batch_size import find_batch_size
 from agml_assets.evaluation.backbones.providers import load_backbone
 from agml_assets.registry.models import ModelEntry
+
+logger = logging.getLogger(__name__)
 
 _BATCH_ON_PROCESSOR = 16  # more images at a time are no faster there
 _LARGEST_BATCH = 1024
@@ -52,9 +55,16 @@ class BackboneEncoder(FrozenEncoder):
 
     def choose_batch_size(self, one: np.ndarray, run: Callable[[int], object]) -> int:
         """Return the batch size: once for every loading on a GPU, by trying; on a processor it is fixed."""
-        if self.device == "cpu" or self._tried == self.loads:
+        if self._tried == self.loads:
             return self.batch_size
         self._tried = self.loads
+        if self.entry.resolution not in (None, one.shape[2]):
+            logger.warning(
+                "Model %r is registered with a resolution of %d, but its inputs have %d pixels.",
+                self.entry.key, self.entry.resolution, one.shape[2],
+            )  # fmt: skip
+        if self.device == "cpu":
+            return self.batch_size
         waiting = _LARGEST_INPUT_BYTES // one.nbytes
 
         def run_in_clean_memory(size: int) -> None:
