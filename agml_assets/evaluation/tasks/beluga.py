@@ -43,7 +43,7 @@ def read(entry: TaskEntry, root: Path) -> TaskData:
         if not whale or not whale.strip("_ "):
             n_nameless += 1
             continue
-        name = (folder / images[image_id]).as_posix() if _is_plain(images[image_id]) else images[image_id]
+        name = (folder / images[image_id]).as_posix()
         path = files.find(name, f"{file}, image {image_id},")
         if path is None:
             missing.append(name)
@@ -83,7 +83,3 @@ def _read_coco(entry: TaskEntry, file: Path) -> tuple[dict[Any, str], dict[Any, 
             f"{named(entry)}: {file} is no COCO file with images and named annotations (it lacks {error})."
         ) from None
     return images, annotations
-
-
-def _is_plain(name: str) -> bool:
-    return not name.startswith("/")

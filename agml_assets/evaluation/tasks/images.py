@@ -42,6 +42,8 @@ class ImageFiles:
         Raises:
             UserError: The path leads out of the root.
         """
+        if not _is_text(name):
+            raise UserError(f"{self._where}: {origin} names the file {name!r}, which is no UTF-8 text.")
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name:
             raise self._leads_out(name, origin)
@@ -80,7 +82,7 @@ class ClassFolders:
 
     Attributes:
         images: Class name -> paths below the task's folder, both sorted by bytes; classes without images included.
-        others: Files that are no images.
+        others: Files that are no images, and names that are no UTF-8 text.
         outside: Links that lead out of the task's folder.
     """
 
@@ -104,20 +106,21 @@ def list_class_folders(entry: TaskEntry, root: Path, folder: Path) -> ClassFolde
     others = outside = 0
     try:
         for class_folder in _visible(folder):
-            if not class_folder.is_dir():
+            if not class_folder.is_dir() or not _is_text(class_folder.name):
                 others += 1
                 continue
             if _leads_out(class_folder, real):
                 outside += 1
                 continue
             images[class_folder.name] = files = []
+            within = Path(class_folder.path).relative_to(root).as_posix()
             for file in _visible(Path(class_folder.path)):
-                if Path(file.name).suffix.lower() not in SUFFIXES or not file.is_file():
+                if not _is_image(file):
                     others += 1
                 elif _leads_out(file, real):
                     outside += 1
                 else:
-                    files.append(Path(file.path).relative_to(root).as_posix())
+                    files.append(f"{within}/{file.name}")
     except OSError as error:
         raise UserError(f"{named(entry)}: {error.filename or folder} cannot be read: {error.strerror}.") from None
     if not images:
@@ -187,6 +190,18 @@ def _visible(folder: Path) -> "list[os.DirEntry[str]]":
     with os.scandir(folder) as entries:
         visible = [entry for entry in entries if not entry.name.startswith(".")]
     return sorted(visible, key=lambda entry: os.fsencode(entry.name))
+
+
+def _is_image(file: "os.DirEntry[str]") -> bool:
+    return Path(file.name).suffix.lower() in SUFFIXES and _is_text(file.name) and file.is_file()
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _leads_out(entry: "os.DirEntry[str]", real: Path) -> bool:

@@ -12,13 +12,12 @@ from pathlib import Path
 
 import polars as pl
 
-from agml_assets.errors import UserError
 from agml_assets.evaluation.tasks.base import (
     TaskData,
+    distinct,
     find_file,
     make_frame,
     missing_images,
-    named,
     read_table,
     whole_numbers,
 )
@@ -40,16 +39,15 @@ def read(entry: TaskEntry, root: Path) -> TaskData:
     )
     for row, split, location, image, label in columns.iter_rows():
         origin = f"{file}, row {row + 1},"
-        if not image or image.startswith("/"):
-            raise UserError(f"{named(entry)}: {origin} names the file {image!r}, which leads out of {root}.")
-        path = files.find((folder / image).as_posix(), origin)
+        name = (folder / (image or "")).as_posix()
+        path = files.find(name, origin)
         if path is None:
-            missing.append(image)
+            missing.append(name)
         else:
             rows.append((image, split, label, [path], location))
     if missing:
         raise missing_images(entry, root, file, missing)
-    return TaskData(root, make_frame(rows), class_names)
+    return TaskData(root, make_frame(distinct(rows)), class_names)
 
 
 def _class_names(entry: TaskEntry, file: Path, n_classes: int) -> tuple[str, ...]:
