@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from agml_assets.dataset.sources.folder import SUFFIXES
@@ -32,30 +32,33 @@ class ImageFiles:
         self._real = root.resolve()
         self._listed: dict[str, dict[str, bool]] = {}
 
-    def find(self, name: str, origin: str) -> str | None:
+    def find(self, name: str, origin: str, within: str = "") -> str | None:
         """Return the path below the root, normalised, of a file that a table names, or None where it is missing.
 
         Args:
-            name: Path below the root, with slashes.
+            name: Path below `within`, with slashes.
             origin: The table and its row, for messages.
+            within: Folder below the root that the table's names start at.
 
         Raises:
-            UserError: The path leads out of the root.
+            UserError: The path leads out of the root, or is no text.
         """
         if not _is_text(name):
             raise UserError(f"{self._where}: {origin} names the file {name!r}, which is no UTF-8 text.")
-        path = PurePosixPath(name)
-        if path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name:
+        # Text, not paths: there are hundreds of thousands of names.
+        parts = [part for part in f"{within}/{name}".split("/") if part not in ("", ".")]
+        if name.startswith("/") or ".." in parts or "\\" in name or "\0" in name:
             raise self._leads_out(name, origin)
-        folder = path.parent.as_posix()
+        file, folder = parts.pop() if parts else "", "/".join(parts)
         if folder not in self._listed:
             self._listed[folder] = self._list(folder, name, origin)
-        is_link = self._listed[folder].get(path.name)
+        is_link = self._listed[folder].get(file)
         if is_link is None:
             return None
+        path = f"{folder}/{file}" if folder else file
         if is_link and not (self._root / path).resolve().is_relative_to(self._real):
             raise self._leads_out(name, origin)
-        return path.as_posix()
+        return path
 
     def _list(self, folder: str, name: str, origin: str) -> dict[str, bool]:
         real = (self._root / folder).resolve()
@@ -193,7 +196,7 @@ def _visible(folder: Path) -> "list[os.DirEntry[str]]":
 
 
 def _is_image(file: "os.DirEntry[str]") -> bool:
-    return Path(file.name).suffix.lower() in SUFFIXES and _is_text(file.name) and file.is_file()
+    return "." + file.name.rpartition(".")[2].lower() in SUFFIXES and _is_text(file.name) and file.is_file()
 
 
 def _is_text(name: str) -> bool:

@@ -31,7 +31,7 @@ def read(entry: TaskEntry, root: Path) -> TaskData:
     table = read_table(entry, file, ("split", "location_remapped", "filename", "y"))
     table = table.with_columns(whole_numbers(entry, file, table["y"])).with_row_index("row")
     class_names = _class_names(entry, file.with_name("categories.csv"), int(table["y"].max() or 0) + 1)  # type: ignore[arg-type]
-    folder = file.parent.relative_to(root) / "train"
+    folder = (file.parent.relative_to(root) / "train").as_posix()
     files = ImageFiles(entry, root)
     rows, missing = [], []
     columns = table.filter(pl.col("split").is_in(["train", "test"])).select(
@@ -39,10 +39,9 @@ def read(entry: TaskEntry, root: Path) -> TaskData:
     )
     for row, split, location, image, label in columns.iter_rows():
         origin = f"{file}, row {row + 1},"
-        name = (folder / (image or "")).as_posix()
-        path = files.find(name, origin)
+        path = files.find(image or "", origin, within=folder)
         if path is None:
-            missing.append(name)
+            missing.append(f"{folder}/{image}")
         else:
             rows.append((image, split, label, [path], location))
     if missing:
