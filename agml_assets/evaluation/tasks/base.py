@@ -5,7 +5,7 @@ Which files a task consists of is each reader's; which files exist below a folde
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,8 +51,20 @@ class TaskData:
     poisonous: tuple[int, ...] = ()
 
 
-def make_frame(rows: Iterable[tuple[str, str, int | None, Sequence[str], str | None]]) -> pl.DataFrame:
-    """Return the frame of examples from tuples `(example, split, label, images, group)`."""
+Row = tuple[str, str, int | None, Sequence[str], str | None]
+"""An example as its reader finds it: name, split, label, images, group."""
+
+
+def distinct(rows: Iterable[Row]) -> Iterator[Row]:
+    """Yield the rows; an example whose name was there before gets ` #2`, ` #3` and so on behind it."""
+    times: Counter[str] = Counter()
+    for name, *rest in rows:
+        times[name] += 1
+        yield (name if times[name] == 1 else f"{name} #{times[name]}", *rest)  # type: ignore[misc]
+
+
+def make_frame(rows: Iterable[Row]) -> pl.DataFrame:
+    """Return the frame of examples."""
     columns = list(zip(*rows, strict=True)) or [()] * len(SCHEMA)
     return pl.DataFrame(
         {name: list(values) for name, values in zip(SCHEMA, columns, strict=True)}, schema=SCHEMA
@@ -168,14 +180,18 @@ def counted(n: int, what: str, several: str | None = None) -> str:
 
 def check(entry: TaskEntry, data: TaskData) -> None:
     """Raise `UserError` where a reader's result is not what `TaskData` promises."""
-    frame, problems = data.examples, []
-    for name, dtype in SCHEMA.items():
-        if frame.schema.get(name) != dtype:
-            problems.append(f"column {name!r} must be {dtype}, not {frame.schema.get(name)}")
+    frame = data.examples
+    problems = [
+        f"column {name!r} must be {dtype}, not {frame.schema.get(name)}"
+        for name, dtype in SCHEMA.items()
+        if frame.schema.get(name) != dtype
+    ]
     if problems:
         raise _invalid(entry, problems)
     if frame.is_empty():
         problems.append("there are no examples")
+    if frame["example"].null_count():
+        problems.append("examples must have a name")
     if twice := [name for name, n in Counter(frame["example"].to_list()).items() if n > 1]:
         problems.append(f"examples must be named once: {some(twice)}")
     splits = set(frame["split"].unique())

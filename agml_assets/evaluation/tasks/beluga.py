@@ -30,7 +30,7 @@ _ANNOTATIONS = "annotations/instances_train2022.json"
 def read(entry: TaskEntry, root: Path) -> TaskData:
     """Read the task."""
     file = find_file(entry, root, f"beluga.coco/{_ANNOTATIONS}", _ANNOTATIONS)
-    folder = file.parent.parent.relative_to(root) / "images/train2022"
+    folder = (file.parent.parent.relative_to(root) / "images/train2022").as_posix()
     images, annotations = _read_coco(entry, file)
     files = ImageFiles(entry, root)
     found, missing, whales = [], [], []
@@ -43,10 +43,9 @@ def read(entry: TaskEntry, root: Path) -> TaskData:
         if not whale or not whale.strip("_ "):
             n_nameless += 1
             continue
-        name = (folder / images[image_id]).as_posix() if _is_plain(images[image_id]) else images[image_id]
-        path = files.find(name, f"{file}, image {image_id},")
+        path = files.find(images[image_id], f"{file}, image {image_id},", within=folder)
         if path is None:
-            missing.append(name)
+            missing.append(f"{folder}/{images[image_id]}")
             continue
         found.append((str(image_id), path))
         whales.append(whale)
@@ -83,7 +82,3 @@ def _read_coco(entry: TaskEntry, file: Path) -> tuple[dict[Any, str], dict[Any, 
             f"{named(entry)}: {file} is no COCO file with images and named annotations (it lacks {error})."
         ) from None
     return images, annotations
-
-
-def _is_plain(name: str) -> bool:
-    return not name.startswith("/")

@@ -105,12 +105,12 @@ def _get_file(entry: TaskEntry, file: DownloadFile, folder: Path) -> bool:
     done = state / f"{name}.done"
     wanted = file.model_dump(mode="json")
     target = folder / file.file
-    if _is_done(done, wanted) and (file.unpack is not None or target.is_file()):
+    if _is_done(done, wanted, folder):
         return False
     if file.unpack is None and target.is_file():
         # Put there by a person, or by an older registry.
         _verify(where, target, file)
-        _write_json(done, wanted)
+        _write_json(done, {"file": wanted, "gave": [file.file]})
         return False
     with _named_write_errors(where, folder):
         whole = state / f"{name}.whole"
@@ -125,10 +125,12 @@ def _get_file(entry: TaskEntry, file: DownloadFile, folder: Path) -> bool:
             _require_inside(where, target.parent, folder)
             target.parent.mkdir(parents=True, exist_ok=True)
             whole.replace(target)
+            gave = [file.file]
         else:
-            unpack(where, whole, folder / file.unpack, folder, state)
+            names = unpack(where, whole, folder / file.unpack, folder, state)
+            gave = [f"{file.unpack}/{name}" for name in names]
             whole.unlink()
-        _write_json(done, wanted)
+        _write_json(done, {"file": wanted, "gave": gave})
     return True
 
 
@@ -248,7 +250,7 @@ def _verify(where: str, path: Path, file: DownloadFile) -> None:
             )
 
 
-def unpack(where: str, archive: Path, target: Path, folder: Path, state: Path) -> None:
+def unpack(where: str, archive: Path, target: Path, folder: Path, state: Path) -> list[str]:
     """Unpack a tar or zip archive into `target`, inside `folder`; nothing appears there unless all is well.
 
     Args:
@@ -257,6 +259,9 @@ def unpack(where: str, archive: Path, target: Path, folder: Path, state: Path) -
         target: Folder whose files it adds to.
         folder: Folder that nothing may leave.
         state: Folder on the same file system, for what is unpacked but not checked yet.
+
+    Returns:
+        What lies at the top of the archive.
 
     Raises:
         UserError: It is damaged or no archive, a path or a link in it leads out, or it grows too large.
@@ -277,19 +282,14 @@ def unpack(where: str, archive: Path, target: Path, folder: Path, state: Path) -
                         f"{where}: it unpacks to more than {describe_bytes(limit)}, {_RATIO} times its size: "
                         "it is damaged or means harm. Nothing was unpacked."
                     )
-        except (
-            tarfile.TarError,
-            zipfile.BadZipFile,
-            zlib.error,
-            EOFError,
-            NotImplementedError,
-            RuntimeError,
-        ) as error:
+        except _DAMAGED as error:
             archive.unlink()  # the next call fetches it anew
             raise UserError(
                 f"{where}: the archive is damaged ({error}). Nothing was unpacked; call again."
             ) from None
+        names = sorted(path.name for path in fresh.iterdir())
         _merge(where, fresh, target, folder)
+    return names
 
 
 def _members(where: str, archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
@@ -358,10 +358,12 @@ def _require_inside(where: str, path: Path, folder: Path) -> None:
         raise UserError(f"{where}: {path} leads out of {folder} by a link; nothing is written there.")
 
 
-def _is_done(done: Path, wanted: dict[str, Any]) -> bool:
+def _is_done(done: Path, wanted: dict[str, Any], folder: Path) -> bool:
+    """Return whether the same file was fetched before, and what it gave is still there."""
     try:
-        return bool(json.loads(done.read_text()) == wanted)
-    except (OSError, ValueError):
+        note = json.loads(done.read_text())
+        return note["file"] == wanted and all((folder / name).exists() for name in note["gave"])
+    except (OSError, ValueError, KeyError, TypeError):
         return False
 
 

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from agml_assets.dataset.sources.folder import SUFFIXES
@@ -32,28 +32,33 @@ class ImageFiles:
         self._real = root.resolve()
         self._listed: dict[str, dict[str, bool]] = {}
 
-    def find(self, name: str, origin: str) -> str | None:
+    def find(self, name: str, origin: str, within: str = "") -> str | None:
         """Return the path below the root, normalised, of a file that a table names, or None where it is missing.
 
         Args:
-            name: Path below the root, with slashes.
+            name: Path below `within`, with slashes.
             origin: The table and its row, for messages.
+            within: Folder below the root that the table's names start at.
 
         Raises:
-            UserError: The path leads out of the root.
+            UserError: The path leads out of the root, or is no text.
         """
-        path = PurePosixPath(name)
-        if path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name:
+        if not _is_text(name):
+            raise UserError(f"{self._where}: {origin} names the file {name!r}, which is no UTF-8 text.")
+        # Text, not paths: there are hundreds of thousands of names.
+        parts = [part for part in f"{within}/{name}".split("/") if part not in ("", ".")]
+        if name.startswith("/") or ".." in parts or "\\" in name or "\0" in name:
             raise self._leads_out(name, origin)
-        folder = path.parent.as_posix()
+        file, folder = parts.pop() if parts else "", "/".join(parts)
         if folder not in self._listed:
             self._listed[folder] = self._list(folder, name, origin)
-        is_link = self._listed[folder].get(path.name)
+        is_link = self._listed[folder].get(file)
         if is_link is None:
             return None
+        path = f"{folder}/{file}" if folder else file
         if is_link and not (self._root / path).resolve().is_relative_to(self._real):
             raise self._leads_out(name, origin)
-        return path.as_posix()
+        return path
 
     def _list(self, folder: str, name: str, origin: str) -> dict[str, bool]:
         real = (self._root / folder).resolve()
@@ -80,7 +85,7 @@ class ClassFolders:
 
     Attributes:
         images: Class name -> paths below the task's folder, both sorted by bytes; classes without images included.
-        others: Files that are no images.
+        others: Files that are no images, and names that are no UTF-8 text.
         outside: Links that lead out of the task's folder.
     """
 
@@ -104,20 +109,21 @@ def list_class_folders(entry: TaskEntry, root: Path, folder: Path) -> ClassFolde
     others = outside = 0
     try:
         for class_folder in _visible(folder):
-            if not class_folder.is_dir():
+            if not class_folder.is_dir() or not _is_text(class_folder.name):
                 others += 1
                 continue
             if _leads_out(class_folder, real):
                 outside += 1
                 continue
             images[class_folder.name] = files = []
+            within = Path(class_folder.path).relative_to(root).as_posix()
             for file in _visible(Path(class_folder.path)):
-                if Path(file.name).suffix.lower() not in SUFFIXES or not file.is_file():
+                if not _is_image(file):
                     others += 1
                 elif _leads_out(file, real):
                     outside += 1
                 else:
-                    files.append(Path(file.path).relative_to(root).as_posix())
+                    files.append(f"{within}/{file.name}")
     except OSError as error:
         raise UserError(f"{named(entry)}: {error.filename or folder} cannot be read: {error.strerror}.") from None
     if not images:
@@ -187,6 +193,18 @@ def _visible(folder: Path) -> "list[os.DirEntry[str]]":
     with os.scandir(folder) as entries:
         visible = [entry for entry in entries if not entry.name.startswith(".")]
     return sorted(visible, key=lambda entry: os.fsencode(entry.name))
+
+
+def _is_image(file: "os.DirEntry[str]") -> bool:
+    return "." + file.name.rpartition(".")[2].lower() in SUFFIXES and _is_text(file.name) and file.is_file()
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _leads_out(entry: "os.DirEntry[str]", real: Path) -> bool:

@@ -12,13 +12,12 @@ from pathlib import Path
 
 import polars as pl
 
-from agml_assets.errors import UserError
 from agml_assets.evaluation.tasks.base import (
     TaskData,
+    distinct,
     find_file,
     make_frame,
     missing_images,
-    named,
     read_table,
     whole_numbers,
 )
@@ -32,7 +31,7 @@ def read(entry: TaskEntry, root: Path) -> TaskData:
     table = read_table(entry, file, ("split", "location_remapped", "filename", "y"))
     table = table.with_columns(whole_numbers(entry, file, table["y"])).with_row_index("row")
     class_names = _class_names(entry, file.with_name("categories.csv"), int(table["y"].max() or 0) + 1)  # type: ignore[arg-type]
-    folder = file.parent.relative_to(root) / "train"
+    folder = (file.parent.relative_to(root) / "train").as_posix()
     files = ImageFiles(entry, root)
     rows, missing = [], []
     columns = table.filter(pl.col("split").is_in(["train", "test"])).select(
@@ -40,16 +39,14 @@ def read(entry: TaskEntry, root: Path) -> TaskData:
     )
     for row, split, location, image, label in columns.iter_rows():
         origin = f"{file}, row {row + 1},"
-        if not image or image.startswith("/"):
-            raise UserError(f"{named(entry)}: {origin} names the file {image!r}, which leads out of {root}.")
-        path = files.find((folder / image).as_posix(), origin)
+        path = files.find(image or "", origin, within=folder)
         if path is None:
-            missing.append(image)
+            missing.append(f"{folder}/{image}")
         else:
             rows.append((image, split, label, [path], location))
     if missing:
         raise missing_images(entry, root, file, missing)
-    return TaskData(root, make_frame(rows), class_names)
+    return TaskData(root, make_frame(distinct(rows)), class_names)
 
 
 def _class_names(entry: TaskEntry, file: Path, n_classes: int) -> tuple[str, ...]:

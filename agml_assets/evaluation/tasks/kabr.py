@@ -75,8 +75,9 @@ def choose_frames(n: int, seed: list[int]) -> range:
 
 def _read_class_names(entry: TaskEntry, file: Path) -> tuple[str, ...]:
     classes = read_json(entry, file)
-    names = {label: name for name, label in classes.items()} if isinstance(classes, dict) else {}
-    if not names or sorted(names, key=str) != sorted(range(len(names)), key=str) or len(names) < len(classes):
+    pairs = classes.items() if isinstance(classes, dict) else ()
+    names = {label: name for name, label in pairs if isinstance(label, int)}
+    if not names or sorted(names) != list(range(len(pairs))):
         raise UserError(f"{named(entry)}: {file} must map every class name to a number, from 0 without gaps.")
     return tuple(names[label] for label in range(len(names)))
 

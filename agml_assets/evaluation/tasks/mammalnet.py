@@ -16,6 +16,7 @@ from agml_assets.errors import UserError
 from agml_assets.evaluation.tasks.base import (
     TaskData,
     counted,
+    distinct,
     find_file,
     find_folder,
     make_frame,
@@ -62,7 +63,7 @@ def read(entry: TaskEntry, root: Path) -> TaskData:
             rows.append((f"{split}/{clip}", split, label, chosen, clip[:_YOUTUBE_ID]))
         if n_short:
             notes.append(f"{counted(n_short, 'clip')} of {file.name} without {N_FRAMES} frames were left out.")
-    return TaskData(root, make_frame(rows), _read_behaviours(entry, root), tuple(notes))
+    return TaskData(root, make_frame(distinct(rows)), _read_behaviours(entry, root), tuple(notes))
 
 
 def _frames(files: ImageFiles, root: Path, clip: str, origin: str) -> list[str]:

@@ -47,10 +47,10 @@ def read(entry: TaskEntry, root: Path) -> TaskData:
             name = names.setdefault(canonical, _composed(folder))
             if name != _composed(folder):
                 respelled.append(f"{name} and {_composed(folder)}")
-            rows += [(image, split, canonical, image) for image in found.images[folder]]
+            rows += [(image, split, canonical) for image in found.images[folder]]
     order = {canonical: label for label, canonical in enumerate(sorted(names))}
     examples = make_frame(
-        (image, split, order[canonical], [file], _sample(file)) for image, split, canonical, file in rows
+        (image, split, order[canonical], [image], _sample(image)) for image, split, canonical in rows
     )
     notes = list(left_out(listed.values()))
     if n_without:

@@ -6,10 +6,12 @@ may have several photos: `plantnet300K_metadata.json`, where it is there, names 
 """
 
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
-from agml_assets.evaluation.tasks.base import TaskData, find_folder, read_json
+from agml_assets.errors import UserError
+from agml_assets.evaluation.tasks.base import TaskData, find_folder, named, read_json
 from agml_assets.evaluation.tasks.folders import read_splits
 from agml_assets.registry.tasks import TaskEntry
 
@@ -20,16 +22,22 @@ def read(entry: TaskEntry, root: Path) -> TaskData:
     base = train.parent.parent
     test = find_folder(entry, root, f"{train.parent.relative_to(root).as_posix()}/val")
     names = base / "plantnet300K_species_id_2_name.json"
-    found = read_json(entry, names) if names.is_file() else {}
-    data = read_splits(entry, root, train, test, {str(key): str(name) for key, name in dict(found).items()})
-    metadata = base / "plantnet300K_metadata.json"
-    if not metadata.is_file():
-        return data
+    species = {str(key): str(name) for key, name in _read_mapping(entry, names).items()}
+    data = read_splits(entry, root, train, test, species)
+    metadata = _read_mapping(entry, base / "plantnet300K_metadata.json")
     observations = {
         str(image): str(facts["obs_id"])
-        for image, facts in dict(read_json(entry, metadata)).items()
+        for image, facts in metadata.items()
         if isinstance(facts, dict) and facts.get("obs_id") is not None
     }
     groups = [observations.get(Path(image).stem) for image in data.examples["example"]]
     examples = data.examples.with_columns(group=pl.Series(groups, dtype=pl.String))
     return TaskData(data.root, examples, data.class_names, data.notes)
+
+
+def _read_mapping(entry: TaskEntry, file: Path) -> dict[str, Any]:
+    """Return what a file that need not be there maps."""
+    found = read_json(entry, file) if file.is_file() else {}
+    if not isinstance(found, dict):
+        raise UserError(f"{named(entry)}: {file} must hold one JSON object.")
+    return found
