@@ -75,23 +75,23 @@ def _images_of(source: Source, wanted: Collection[int]) -> Iterator[bytes | Path
             return
 
 
-def encode_files(embedder: FrozenEncoder, files: Sequence[Path], max_pixels: int) -> Encode:
-    """Return a function that decodes files, given by their places, on all cores and encodes them.
+def encode_opened(embedder: FrozenEncoder, open_image: Callable[[int], bytes | Path], max_pixels: int) -> Encode:
+    """Return a function that opens images by their places, decodes them on all cores, and encodes them.
 
     Args:
         embedder: The model.
-        files: Image files.
+        open_image: Gives an image file, or its content; called in order, never in threads.
         max_pixels: Limit of the decode policy.
 
     Returns:
-        The function; it raises `UserError` where a file cannot be decoded.
+        The function; it raises `UserError` where an image cannot be decoded.
     """
 
-    def prepare(file: Path) -> Float[np.ndarray, "3 h w"]:
-        return embedder.prepare_image(decode_rgb(file, max_pixels))
+    def prepare(image: bytes | Path) -> Float[np.ndarray, "3 h w"]:
+        return embedder.prepare_image(decode_rgb(image, max_pixels))
 
     def encode(rows: Sequence[int]) -> Float[np.ndarray, "n d"]:
-        return _encode_all(embedder, side_by_side(prepare, (files[row] for row in rows)))
+        return _encode_all(embedder, side_by_side(prepare, map(open_image, rows)))
 
     return encode
 

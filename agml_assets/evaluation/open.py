@@ -57,8 +57,8 @@ def open_evaluation(
         found = dataset_subject(bench, replace(dataset_protocol(bench.settings), **given), split)
     else:
         raise UserError(
-            f"{subject!r} is neither a registered dataset nor a task.{workspace.registry.closest(subject)} Tasks are: "
-            f"{', '.join(known_tasks.keys())}."
+            f"{subject!r} is neither a registered dataset nor a task.{workspace.registry.closest(subject)} "
+            f"Tasks are: {', '.join(known_tasks.keys())}."
         )
     return Evaluation(found, entry, BackboneEncoder(entry), workspace.store, split)
 
@@ -74,7 +74,7 @@ def dataset_protocol(settings: Settings) -> Protocol:
 
 
 def task_protocol(task: TaskEntry, settings: Settings) -> Protocol:
-    """Return how models are judged on a task: as published, but for the number of training examples and the seed."""
+    """Return how models are judged on a task: as published, but for n_train and the seed."""
     return Protocol(
         probe=task.probe,
         metric=task.metric,

@@ -85,7 +85,7 @@ def build_report(
     scored: Mapping[str, TaskScores], left_out: Mapping[str, str], tasks: TaskRegistry, models: ModelRegistry
 ) -> dict[str, Any]:
     """Return the report as JSON values: every subject, the means over tasks and over datasets, ImageNet's part."""
-    entries = {key: tasks.get(key) for key in tasks.keys() if key in scored}
+    entries = {entry.key: entry for entry in tasks.entries if entry.key in scored}
     counting = [scored[key] for key, entry in entries.items() if entry.counts_in_mean]
     datasets = [one for key, one in scored.items() if key not in entries]
     report: dict[str, Any] = {
@@ -95,7 +95,7 @@ def build_report(
         "mean_over_datasets": _means(average_tasks(datasets)) if datasets else [],
     }
     for kind in ("kingdom", "modality"):
-        kinds = {key: getattr(entry, kind) for key, entry in entries.items()}
+        kinds = {key: getattr(entry, kind) or "other" for key, entry in entries.items()}
         report[f"by_{kind}"] = (
             {name: _means(means) for name, means in average_kinds(counting, kinds).items()} if counting else {}
         )

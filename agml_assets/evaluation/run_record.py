@@ -93,4 +93,4 @@ def make_run_record(
 
 
 def _accuracy(predictions: pl.DataFrame) -> float:
-    return float((predictions["true"] == predictions["predicted"]).mean() or 0.0)
+    return float((predictions["true"] == predictions["predicted"]).to_numpy().mean())

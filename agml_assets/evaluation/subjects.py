@@ -3,7 +3,6 @@
 Where images come from is here; encoding them is in `features`, fitting and scoring in `predictions` and `evaluate`.
 """
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,9 +17,10 @@ from agml_assets.dataset.sources import open_source
 from agml_assets.embeddings.artifacts import DUPLICATE_GROUPS
 from agml_assets.embeddings.cache import Encode
 from agml_assets.embeddings.encoder import FrozenEncoder
-from agml_assets.embeddings.images import encode_files, encode_from_pixels, encode_from_source, side_by_side
+from agml_assets.embeddings.images import encode_from_pixels, encode_from_source, encode_opened, side_by_side
 from agml_assets.evaluation.protocol import Protocol
 from agml_assets.evaluation.tasks.base import TaskData
+from agml_assets.evaluation.tasks.images import ImageOpener
 from agml_assets.registry.tasks import TaskEntry
 from agml_assets.store import file_digest
 from agml_assets.training.artifacts import GROUPED_SPLITS
@@ -121,7 +121,8 @@ def task_subject(entry: TaskEntry, data: TaskData, protocol: Protocol, max_pixel
     """
     frame = data.examples
     counts = frame["images"].list.len().cast(pl.Int64)
-    files = [data.root / image for image in frame["images"].explode().to_list()]
+    references = frame["images"].explode().to_list()
+    open_image = ImageOpener(data.root)
     alone = pl.format("example {}", "example")  # an example without a group is one of its own
     extra = [name for name in ("subtask",) if name in frame.columns]
     examples = frame.select(
@@ -133,21 +134,20 @@ def task_subject(entry: TaskEntry, data: TaskData, protocol: Protocol, max_pixel
         counts.alias("n_images"),
         *extra,
     )
-    states = (
-        f"{file.relative_to(data.root)} {state.st_size} {state.st_mtime_ns}" for file, state in _states(files)
-    )
     return Subject(
         key=entry.key,
         name=entry.display_name,
         config=None,
         examples=examples,
         class_names=data.class_names,
-        digests=lambda: list(side_by_side(file_digest, files)),
-        encode_with=lambda encoder: encode_files(encoder, files, max_pixels),
+        digests=lambda: list(side_by_side(_content_digest, map(open_image, references))),
+        encode_with=lambda encoder: encode_opened(
+            encoder, lambda place: open_image(references[place]), max_pixels
+        ),
         protocol=replace(protocol, poisonous=data.poisonous, by_subtask="subtask" in frame.columns),
         inputs={
             "examples": _digest(frame.write_json(), *data.class_names),
-            "images": _digest(*states),
+            "images": _digest(*_states(data.root, references)),
         },
         notes=data.notes,
     )
@@ -159,9 +159,15 @@ def _encode_dataset(bench: DatasetWorkspace, encoder: FrozenEncoder, index: pl.D
     return encode_from_source(encoder, open_source(bench.entry), index, bench.settings.max_image_pixels)
 
 
-def _states(files: Sequence[Path]) -> Iterator[tuple[Path, os.stat_result]]:
-    for file in files:
-        yield file, file.stat()
+def _states(root: Path, references: Sequence[str]) -> Iterator[str]:
+    """Yield name, size and time of every file that holds images."""
+    for name in dict.fromkeys(reference.partition("#")[0] for reference in references):
+        state = (root / name).stat()
+        yield f"{name} {state.st_size} {state.st_mtime_ns}"
+
+
+def _content_digest(image: bytes | Path) -> str:
+    return file_digest(image) if isinstance(image, Path) else blake3(image).hexdigest()
 
 
 def _digest(*texts: str) -> str:

@@ -36,7 +36,9 @@ def evaluated(finished, tmp_path_factory):
 
 def stored(root, step):
     path = root / "results/tiny/evaluation" / MODEL / FILES[step]
-    return {".npy": np.load, ".parquet": pl.read_parquet, ".json": lambda p: json.loads(p.read_text())}[path.suffix](path)
+    return {".npy": np.load, ".parquet": pl.read_parquet, ".json": lambda p: json.loads(p.read_text())}[
+        path.suffix
+    ](path)
 
 
 def test_features_are_the_models_own_of_every_image(evaluated):

@@ -6,7 +6,11 @@ import subprocess
 from tests.tiny import BIN, JOB, dagster, environment
 
 MODEL = "efficientnet_lite0"
-TAGS = {"dagster/partition": f"tiny|{MODEL}", "dagster/partition/dataset": "tiny", "dagster/partition/model": MODEL}
+TAGS = {
+    "dagster/partition": f"tiny|{MODEL}",
+    "dagster/partition/dataset": "tiny",
+    "dagster/partition/model": MODEL,
+}
 
 
 def test_a_pair_is_evaluated_by_three_tags_then_reported(copy_of_finished):
