@@ -9,6 +9,7 @@ from jaxtyping import Float, Int, Shaped
 from scipy.linalg.lapack import dorgqr, dptsv, dsytrd, dsytrd_lwork
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+from threadpoolctl import threadpool_limits
 
 from agml_assets.evaluation.probes.axes import block_rows, row_blocks
 from agml_assets.evaluation.probes.labels import encode_labels, macro_f1
@@ -218,8 +219,10 @@ def _tridiagonal(
     if r == 1:
         return turn, symmetric[0], np.zeros(0)
     size, _ = dsytrd_lwork(r, lower=1)
-    reflectors, diagonal, beside, scales, _ = dsytrd(symmetric, lower=1, lwork=int(size))
-    turn[1:, 1:], _, _ = dorgqr(reflectors[1:, :-1], scales, lwork=int(size))
+    # Half of it is products with single vectors: too short for threads, which then wait for one another.
+    with threadpool_limits(1, user_api="blas"):
+        reflectors, diagonal, beside, scales, _ = dsytrd(symmetric, lower=1, lwork=int(size))
+        turn[1:, 1:], _, _ = dorgqr(reflectors[1:, :-1], scales, lwork=int(size))
     return turn, diagonal, beside
 
 
