@@ -13,8 +13,10 @@ from agml_assets.evaluation.evaluate import FILES, MAKE, Evaluation, estimate_se
 from agml_assets.evaluation.open import open_evaluation
 from agml_assets.evaluation.probes.table import PROBES
 from agml_assets.locks import exclusive
-from agml_assets.store import PLATFORM
-from agml_assets.todo import open_workspace
+from agml_assets.registry.datasets import load_registry
+from agml_assets.settings import load_settings, results_root
+from agml_assets.store import PLATFORM, ArtifactStore
+from agml_assets.workspace import Workspace
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +67,8 @@ def evaluate(
     Raises:
         UserError: A key or option is not valid, or something is not there.
     """
-    workspace = open_workspace(results, config)
+    settings = load_settings(config)
+    workspace = Workspace(load_registry(), settings, ArtifactStore(results_root(results, settings)))
     evaluation = open_evaluation(workspace, subject, model, **options)
     try:
         _make(evaluation, force=force)

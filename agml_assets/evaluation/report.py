@@ -141,7 +141,7 @@ def _published(
     scored: Mapping[str, TaskScores], tasks: TaskRegistry, models: ModelRegistry, generated: datetime
 ) -> PublishedResults:
     """Return the scores on tasks as the published file lists them; datasets have no place there."""
-    entries = [tasks.get(key) for key in tasks.keys()]
+    entries = tasks.entries
     of_tasks = [scored[entry.key] for entry in entries if entry.key in scored]
     used = {result.model for one in of_tasks for result in one.results}
     return make_results(
