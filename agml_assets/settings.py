@@ -57,8 +57,8 @@ class Settings(BaseModel):
         leak_safe: How leak-safe figures are made: `retrain` a second model on the grouped split; `subset`,
             the published test images that have no copy among the training images; or `off`.
         keep_pixels: Whether the decoded pixels stay on disk when their consumers are done.
-        evaluation_split: How models are evaluated on a dataset: `leak_safe`, copies of an image never on both sides;
-            or `published`, the split recipe.
+        evaluation_split: How models are evaluated on a dataset: `leak_safe`, copies of an image never on both
+            sides; or `published`, the split recipe.
         evaluation_probe: What is fitted on a model's features of a dataset; a task says it itself.
         evaluation_n_train: Training examples of an evaluation, drawn class-balanced; null means all.
         evaluation_seed: Seed of that draw and of the probe.

@@ -22,6 +22,7 @@ from agml_assets.training.artifacts import GROUPED_SPLITS
 from agml_assets.workspace import Workspace
 
 GROUP = "evaluation"
+PARTITION_TAG = "dagster/partition"
 _UPSTREAM = (IMAGE_INDEX, PIXEL_HASHES, PIXELS, SPLITS, DUPLICATE_GROUPS, GROUPED_SPLITS)
 
 
@@ -161,14 +162,15 @@ def _pair(context: dg.AssetExecutionContext, workspace: Workspace) -> Iterator[E
 
 
 def _keys(context: dg.AssetExecutionContext) -> tuple[str, str]:
-    key = context.partition_key if context.has_partition_key else None
-    if not isinstance(key, dg.MultiPartitionKey):
+    tags = context.run.tags  # Dagster's own way fails without words where one of the three is missing
+    dataset, model = (tags.get(f"{PARTITION_TAG}/{dimension}") for dimension in (DATASET, MODEL))
+    if not dataset or not model:
         raise UserError(
             "Name the dataset or task and the model: both in the UI, or for `dagster job execute` all three tags, "
             """--tags '{"dagster/partition": "DATASET|MODEL", "dagster/partition/dataset": "DATASET", """
             """"dagster/partition/model": "MODEL"}'."""
         )
-    return key.keys_by_dimension[DATASET], key.keys_by_dimension[MODEL]
+    return dataset, model
 
 
 def _result(pair: Evaluation, step: str, made: Sidecar, facts: dict[str, Any]) -> dg.MaterializeResult:

@@ -43,7 +43,7 @@ def score_predictions(subject: str, model: str, predictions: pl.DataFrame, proto
 
 
 def macro_averages(predictions: pl.DataFrame) -> Mapping[str, float]:
-    """Return macro precision, recall and F1 over the classes of the truth, in [0, 1]; 0 where nothing is predicted.
+    """Return macro precision, recall and F1 over the truth's classes, in [0, 1]; 0 where nothing is predicted.
 
     As scikit-learn's `precision_recall_fscore_support(average="macro", zero_division=0)` with these labels.
     """

@@ -1,6 +1,6 @@
 """What a model is evaluated on: a registered dataset or a task, brought to one form.
 
-Where images come from is here; encoding them is in `features`, fitting and scoring in `predictions` and `evaluate`.
+Where images come from is here; encoding them is in `features`, fitting and scoring in `predictions`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -73,7 +73,7 @@ def dataset_subject(bench: DatasetWorkspace, protocol: Protocol, split: str) -> 
     Args:
         bench: The dataset.
         protocol: How models are judged on it.
-        split: `leak_safe`: grouped splits, whose copies never straddle; or `published`: the dataset's split recipe.
+        split: `leak_safe`: grouped splits, no copies straddle; or `published`: the dataset's split recipe.
 
     Raises:
         UserError: An artifact is not there; says how to make it.

@@ -1,4 +1,4 @@
-"""The four files of the leaderboard, as text, from run records of the folder and of this platform; others write them."""
+"""The four files of the leaderboard, as text, from all run records; others write them."""
 
 import json
 from collections.abc import Callable, Mapping

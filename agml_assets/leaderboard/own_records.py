@@ -27,7 +27,7 @@ def read_own_records(store: ArtifactStore) -> dict[str, list[Any]]:
 
 
 def add_records(files: Sequence[RecordFile], own: Mapping[str, list[Any]]) -> list[RecordFile]:
-    """Return the files with our own records behind theirs, in the site's order; files themselves stay as they are."""
+    """Return the files with our own records behind theirs, in the site's order; nothing is written."""
     merged = {file.dataset: file for file in files}
     for dataset, records in own.items():
         there = merged.get(dataset, RecordFile(dataset, []))
@@ -35,7 +35,7 @@ def add_records(files: Sequence[RecordFile], own: Mapping[str, list[Any]]) -> li
             merged[dataset] = RecordFile(dataset, [*there.document, *records])
         else:
             logger.warning(
-                "%s.json holds no list of run records: %d evaluations of this platform are left out until it does.",
+                "%s.json holds no list of run records: %d of our own are left out until it does.",
                 dataset,
                 len(records),
             )

@@ -211,7 +211,7 @@ def test_average_ranks_of_the_board_are_the_pages_where_nothing_is_tied(files, c
         assert by_size[n_models]["average_ranks"] == pytest.approx(expected)
 
 
-def test_a_published_file_cut_in_two_is_staged_back_byte_for_byte(site, catalogue, [UPath(tmp_path)]):
+def test_a_published_file_cut_in_two_is_staged_back_byte_for_byte(site, catalogue, tmp_path):
     cut = 0
     for path in sorted((site / "performance").glob("*.json")):
         records = json.loads(path.read_text(encoding="utf-8"))
