@@ -4,12 +4,14 @@ from typing import Any
 
 import dagster as dg
 
+from agml_assets.partitions import EVALUATE_MODELS
+
 
 def evaluation_jobs() -> list[Any]:
     """Return `evaluate_models`, one partition a pair of a dataset or task and a model, and `model_report`."""
     return [
         dg.define_asset_job(
-            "evaluate_models",
+            EVALUATE_MODELS,
             selection=dg.AssetSelection.groups("evaluation"),
             description=(
                 "One model's frozen features on one dataset or task: vectors, predictions of a probe, scores, run "

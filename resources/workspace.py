@@ -11,6 +11,7 @@ import dagster as dg
 from agml_assets.dataset.artifacts import IMAGE_INDEX, PIXEL_HASHES, PIXELS
 from agml_assets.errors import UserError
 from agml_assets.locks import exclusive
+from agml_assets.partitions import EVALUATE_MODELS, PARTITION_TAG, pair_of
 from agml_assets.quality.summary import judge_dataset
 from agml_assets.registry.datasets import load_registry
 from agml_assets.report.files import report_after_failure
@@ -22,7 +23,6 @@ from resources.history import VARIABLE, BenchmarkInstance
 
 logger = logging.getLogger(__name__)
 
-PARTITION_TAG = "dagster/partition"
 _HOLDER = "run "
 
 _WORK = {
@@ -58,6 +58,8 @@ class WorkspaceResource(dg.ConfigurableResource[Workspace]):
         """Open the workspace, refuse an unknown dataset, and hold the run's dataset until the run ends."""
         try:
             workspace = self.open()
+            if context.run is not None and context.run.job_name == EVALUATE_MODELS:
+                pair_of(context.run.tags)  # before Dagster stumbles over what is missing
         except UserError as error:
             raise dg.Failure(error.message, allow_retries=False) from None
         with hold_dataset(workspace, context):

@@ -14,7 +14,7 @@ from agml_assets.evaluation.evaluate import CODE_VERSIONS, Evaluation
 from agml_assets.evaluation.open import open_evaluation
 from agml_assets.evaluation.report import write_report
 from agml_assets.locks import exclusive
-from agml_assets.partitions import DATASET, MODEL
+from agml_assets.partitions import pair_of
 from agml_assets.progress import Progress
 from agml_assets.recording import OWNERS, asset_key, table
 from agml_assets.store import PLATFORM, Sidecar
@@ -22,7 +22,6 @@ from agml_assets.training.artifacts import GROUPED_SPLITS
 from agml_assets.workspace import Workspace
 
 GROUP = "evaluation"
-PARTITION_TAG = "dagster/partition"
 _UPSTREAM = (IMAGE_INDEX, PIXEL_HASHES, PIXELS, SPLITS, DUPLICATE_GROUPS, GROUPED_SPLITS)
 
 
@@ -149,7 +148,7 @@ def _tied(subject: dict[str, Any]) -> str:
 def _pair(context: dg.AssetExecutionContext, workspace: Workspace) -> Iterator[Evaluation]:
     """Open the run's pair and hold it against other runs; a user's mistake is a permanent failure."""
     try:
-        dataset, model = _keys(context)
+        dataset, model = pair_of(context.run.tags)
         evaluation = open_evaluation(workspace, dataset, model)
         lock = workspace.store.local_folder(PLATFORM, "locks") / f"{dataset}.{model}.lock"
         with exclusive(lock, f"{model} on {dataset}", f"run {context.run.run_id}"):
@@ -159,18 +158,6 @@ def _pair(context: dg.AssetExecutionContext, workspace: Workspace) -> Iterator[E
                 evaluation.encoder.close()
     except UserError as error:
         raise dg.Failure(error.message, allow_retries=False) from None
-
-
-def _keys(context: dg.AssetExecutionContext) -> tuple[str, str]:
-    tags = context.run.tags  # Dagster's own way fails without words where one of the three is missing
-    dataset, model = (tags.get(f"{PARTITION_TAG}/{dimension}") for dimension in (DATASET, MODEL))
-    if not dataset or not model:
-        raise UserError(
-            "Name the dataset or task and the model: both in the UI, or for `dagster job execute` all three tags, "
-            """--tags '{"dagster/partition": "DATASET|MODEL", "dagster/partition/dataset": "DATASET", """
-            """"dagster/partition/model": "MODEL"}'."""
-        )
-    return dataset, model
 
 
 def _result(pair: Evaluation, step: str, made: Sidecar, facts: dict[str, Any]) -> dg.MaterializeResult:
