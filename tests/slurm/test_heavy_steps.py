@@ -163,7 +163,8 @@ def test_a_requeued_job_goes_on_at_its_checkpoint(site):
     time.sleep(2)
     subprocess.run(["scontrol", "requeue", job], check=True)
     patiently(lambda: queue().get(job) == "PENDING")
-    # Slurm lets a requeued job wait for two minutes.
+    # Slurm lets a requeued job wait for two minutes, as a node refuses it in the second in which it killed it.
+    time.sleep(2)
     subprocess.run(["scontrol", "update", f"jobid={job}", "StartTime=now"], check=True)
     assert run.wait(300) == 0, site.log()
     assert "Going on with the reference training after epoch" in site.log()
