@@ -17,7 +17,7 @@ def run(dataset: str, **options: Any) -> UPath:
 
 
 def evaluate(task: str, model: str, **options: Any) -> dict[str, Any]:
-    """Evaluate a model on a task or dataset and return its scores; see `evaluation.commands.evaluate`."""
-    from agml_assets.evaluation.commands import evaluate as evaluate_one
+    """Evaluate a model on a task or dataset and return its scores; see `evaluator.evaluate_model`."""
+    from agml_assets.evaluator import evaluate_model
 
-    return evaluate_one(task, model, **options)
+    return evaluate_model(task, model, **options)

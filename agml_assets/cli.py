@@ -8,9 +8,8 @@ import threading
 import time
 from collections.abc import Sequence
 
-from agml_assets import prefetch, slurm
+from agml_assets import evaluator, prefetch, slurm
 from agml_assets.errors import UserError
-from agml_assets.evaluation import commands as evaluation
 from agml_assets.leaderboard import commands as leaderboard
 from agml_assets.progress import show_log
 
@@ -75,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     run.set_defaults(call=lambda options: _run(options, run))
     prefetch.add_parser(commands)
     slurm.add_parser(commands)
-    evaluation.add_parser(commands)
+    evaluator.add_parser(commands)
     leaderboard.add_parser(commands)
     return parser
 

@@ -69,13 +69,14 @@ def run_dataset(
     path = bench.store.path(bench.key, RESULT.file)
     todo = to_make(bench, force=force)
     if todo:
-        _execute(workspace, bench, todo)
+        execute(workspace, bench, todo)
     else:
         logger.info("Everything about %r is up to date.", bench.key)
     return path
 
 
-def _execute(workspace: Workspace, bench: DatasetWorkspace, todo: Sequence[Artifact]) -> None:
+def execute(workspace: Workspace, bench: DatasetWorkspace, todo: Sequence[Artifact]) -> None:
+    """Make artifacts of a dataset; a step that fails raises `UserError`, and what succeeded is kept and reported."""
     from agml_assets.definitions import build_defs
     from agml_assets.recording import asset_key
     from resources.workspace import workspace_in_memory

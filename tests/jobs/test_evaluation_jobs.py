@@ -3,7 +3,7 @@
 import json
 import subprocess
 
-from tests.tiny import BIN, JOB, dagster, environment
+from tests.tiny import BIN, JOB, dagster, environment, write_images, write_registry
 
 MODEL = "efficientnet_lite0"
 TAGS = {
@@ -33,12 +33,19 @@ def test_with_one_tag_alone_the_run_ends_with_the_line_to_type(copy_of_finished)
     assert not (copy_of_finished / "results/tiny/evaluation").exists()
 
 
-def test_a_dataset_that_was_not_benchmarked_is_told(tmp_path):
-    from tests.tiny import write_images, write_registry
-
+def test_the_command_makes_what_it_reads_of_a_dataset_and_prints_the_score(tmp_path):
     env = environment(tmp_path, write_registry(tmp_path / "datasets.yaml", write_images(tmp_path / "images")))
-    command = [str(BIN / "agml-assets"), "evaluate", "tiny", "--model", MODEL]
-    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    command = [str(BIN / "agml-assets"), "evaluate", "tiny", "nothing", "--model", MODEL]
+    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1
+    scored, failed = done.stdout.splitlines()
+    assert scored.startswith("tiny     efficientnet_lite0  macro_f1")
+    assert "'nothing' is neither a registered dataset nor a task" in failed
+    assert not (tmp_path / "results/tiny/training/dynamics.npz").exists()
+
+
+def test_the_job_names_what_it_reads_and_does_not_find(tmp_path):
+    env = environment(tmp_path, write_registry(tmp_path / "datasets.yaml", write_images(tmp_path / "images")))
+    done = dagster(*JOB, "evaluate_models", "--tags", json.dumps(TAGS), env=env)
     assert done.returncode == 1
     assert "dataset/image_index is not in the store" in done.stderr
-    assert "failed" in done.stdout

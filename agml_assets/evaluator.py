@@ -8,17 +8,27 @@ from typing import Any
 
 import click
 
+from agml_assets.dataset.artifacts import IMAGE_INDEX, PIXEL_HASHES, PIXELS, SPLITS
+from agml_assets.embeddings.artifacts import DUPLICATE_GROUPS, EMBEDDINGS, LABELS, NEIGHBORS
 from agml_assets.errors import UserError
 from agml_assets.evaluation.evaluate import FILES, MAKE, Evaluation, estimate_seconds
 from agml_assets.evaluation.open import open_evaluation
 from agml_assets.evaluation.probes.table import PROBES
+from agml_assets.evaluation.tasks.download import download_task
 from agml_assets.locks import exclusive
-from agml_assets.registry.datasets import load_registry
-from agml_assets.settings import load_settings, results_root
-from agml_assets.store import PLATFORM, ArtifactStore
+from agml_assets.quality.summary import judge_dataset
+from agml_assets.registry.tasks import load_tasks
+from agml_assets.store import PLATFORM
+from agml_assets.todo import open_workspace
+from agml_assets.training.artifacts import GROUPED_SPLITS
 from agml_assets.workspace import Workspace
 
 logger = logging.getLogger(__name__)
+
+_READ = (
+    IMAGE_INDEX, PIXEL_HASHES, PIXELS, SPLITS, EMBEDDINGS, LABELS, NEIGHBORS, DUPLICATE_GROUPS, GROUPED_SPLITS
+)  # fmt: skip
+"""Artifacts of a dataset that an evaluation reads, and those that they are made from."""
 
 
 def add_parser(commands: Any) -> None:
@@ -42,7 +52,7 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(call=_evaluate)
 
 
-def evaluate(
+def evaluate_model(
     subject: str,
     model: str,
     *,
@@ -54,7 +64,8 @@ def evaluate(
     """Evaluate a registered model on a registered dataset or task, and return its scores.
 
     Args:
-        subject: Key of a dataset, whose benchmark has run, or of a task, whose data are at hand.
+        subject: Key of a dataset, of which what is read is made first, or of a task, whose data are fetched where
+            that is possible.
         model: Key of a model.
         results: Results root, in place of `$AGML_RESULTS` and the setting `output_dir`.
         config: Settings file, in place of `$AGML_CONFIG`.
@@ -67,8 +78,8 @@ def evaluate(
     Raises:
         UserError: A key or option is not valid, or something is not there.
     """
-    settings = load_settings(config)
-    workspace = Workspace(load_registry(), settings, ArtifactStore(results_root(results, settings)))
+    workspace = open_workspace(results, config)
+    _prepare(workspace, subject)
     evaluation = open_evaluation(workspace, subject, model, **options)
     try:
         _make(evaluation, force=force)
@@ -76,6 +87,23 @@ def evaluate(
         evaluation.encoder.close()
     found: dict[str, Any] = evaluation.read("scores")
     return found
+
+
+def _prepare(workspace: Workspace, subject: str) -> None:
+    """Fetch a task whose folder is not there yet, or make what an evaluation reads of a dataset."""
+    task = load_tasks().find(subject)
+    if task is not None:
+        if task.download.files and not task.root().is_dir():
+            download_task(task)
+        return
+    if workspace.registry.find(subject) is None:
+        return  # told where the evaluation is opened
+    from agml_assets.runner import execute
+
+    bench = workspace.dataset(subject)
+    verdicts = judge_dataset(bench)
+    if todo := [artifact for artifact in _READ if verdicts[artifact.key].state != "current"]:
+        execute(workspace, bench, todo)
 
 
 def _make(evaluation: Evaluation, *, force: bool) -> None:
@@ -110,7 +138,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     for subject in options.subjects:
         for model in options.model:
             try:
-                found = evaluate(
+                found = evaluate_model(
                     subject,
                     model,
                     results=options.results,
