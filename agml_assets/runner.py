@@ -76,7 +76,7 @@ def run_dataset(
 
 
 def execute(workspace: Workspace, bench: DatasetWorkspace, todo: Sequence[Artifact]) -> None:
-    """Make artifacts of a dataset; a step that fails raises `UserError`, and what succeeded is kept and reported."""
+    """Make artifacts of a dataset; a step that fails raises `UserError`; what succeeded is kept and reported."""
     from agml_assets.definitions import build_defs
     from agml_assets.recording import asset_key
     from resources.workspace import workspace_in_memory

@@ -8,12 +8,12 @@ from tests.tiny import JOB, dagster, environment
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(2700)  # trains twice for ten epochs
+@pytest.mark.timeout(2700)  # trains twice for four epochs
 def test_real_photographs_go_from_source_to_score(conformance_data, tmp_path):
     registry = tmp_path / "datasets.yaml"
     registry.write_text(
         f"datasets:\n  - name: rice_insects\n    source: folder\n    path: {conformance_data / 'rice_insects'}\n"
-        "    settings: {embed_model: efficientnet_lite0, backbone: efficientnet_lite0, cartography_epochs: 10, "
+        "    settings: {embed_model: efficientnet_lite0, backbone: efficientnet_lite0, cartography_epochs: 4, "
         "train_image_size: 96}\n"
     )
     arguments = (*JOB, "benchmark", "--tags", '{"dagster/partition": "rice_insects"}')
