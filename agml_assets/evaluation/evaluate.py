@@ -7,6 +7,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 from blake3 import blake3
 
+from agml_assets.device import use_device
 from agml_assets.embeddings.encoder import FrozenEncoder
 from agml_assets.errors import UserError
 from agml_assets.evaluation.features import combine_images, count_missing, encode_images
@@ -37,6 +39,8 @@ FILES = {
 
 CODE_VERSIONS = dict.fromkeys(FILES, "1")
 """Raised whenever a step would make other content from the same inputs."""
+
+_TRAINED = ("linear", "multi_label")  # probes that use a GPU
 
 Tell = Callable[[int, int], None]
 
@@ -151,10 +155,13 @@ def make_features(evaluation: Evaluation, tell: Tell | None = None) -> Sidecar:
     return evaluation.write("features", features, time.monotonic() - started, info)
 
 
-def make_predictions(evaluation: Evaluation, device: str = "cpu") -> Sidecar:
+def make_predictions(evaluation: Evaluation) -> Sidecar:
     """Fit the probe on the stored features and store what it says of every test example."""
     started = time.monotonic()
-    fitted = fit_and_predict(evaluation.subject, evaluation.read("features"), device)
+    probe = evaluation.subject.protocol.probe
+    holding = use_device(f"{probe} probe on {evaluation.model.key}") if probe in _TRAINED else nullcontext("cpu")
+    with holding as device:
+        fitted = fit_and_predict(evaluation.subject, evaluation.read("features"), device)
     info = {"n_train": fitted.n_train, "fit_s": round(fitted.fit_s, 3), "probe": fitted.settings}
     return evaluation.write("predictions", fitted.predictions, time.monotonic() - started, info)
 

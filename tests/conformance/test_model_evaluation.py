@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 from tests.tiny import BIN, environment
 
 MODELS = ("efficientnet_lite0", "efficientnet_lite1", "efficientnet_lite2")
-DATASETS = {"rice_insects": 15, "sample": 3, "digits": 10}
+DATASETS = {"rice_insects": 15, "sample": 4, "digits": 10}
 
 
 @pytest.fixture(scope="module")
