@@ -34,7 +34,7 @@ _AT_ONCE_FLOAT64 = 4096  # vectors
 _AT_ONCE_ENTRIES = 1 << 20  # pairs or neighbours of copies listed at once
 _AT_ONCE_RANGE = 256  # rows whose pairs the approximate index lists at once
 _MOST_RANGE = 50_000_000  # entries of its list, each pair twice: some 2 GB with their sorting
-_ROWS_READ = 65_536
+_ROWS_READ = 512  # copies of so many rows stay in the cache
 _SAMPLE = 4096  # vectors from which the principal axes of the screen are taken
 _AXES = (16, 32, 64, 128, 256)  # numbers of them to choose from
 _COST_OF_CANDIDATE = 300_000  # of judging one candidate, in multiplications of a screening product
@@ -470,6 +470,8 @@ class _Pairs:
 
         cheapest, least = axes, float("inf")
         for m in (*(m for m in _AXES if m < len(axes)), len(axes)):
+            if m >= least:
+                break  # more axes cost more, however few candidates they leave
             bounds = _project(sample, axes[:, :m])
             candidates = int(torch.count_nonzero(bounds @ bounds.T >= self.border)) - len(sample)
             cost = m + _COST_OF_CANDIDATE * candidates / len(sample) ** 2
@@ -783,12 +785,10 @@ def _lengths(embeddings: Float32[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
     """Return the length of every row; refuse rows that are no unit vectors."""
     if embeddings.ndim != 2 or not len(embeddings):
         raise UserError("There are no embeddings to compare.")
-    lengths = np.concatenate(
-        [
-            np.linalg.norm(embeddings[s : s + _ROWS_READ].astype(np.float64), axis=1)
-            for s in range(0, len(embeddings), _ROWS_READ)
-        ]
-    )
+    lengths = np.empty(len(embeddings))
+    for start in range(0, len(embeddings), _ROWS_READ):
+        rows = embeddings[start : start + _ROWS_READ].astype(np.float64)
+        lengths[start : start + len(rows)] = np.sqrt(np.einsum("nd,nd->n", rows, rows))
     bad = np.flatnonzero(~(np.abs(lengths - 1) < _UNIT_TOLERANCE))
     if len(bad):
         shown = ", ".join(map(str, bad[:10])) + (" ..." if len(bad) > 10 else "")
