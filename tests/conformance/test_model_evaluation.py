@@ -19,7 +19,7 @@ def evaluated(conformance_data, tmp_path_factory):
     """Results root of all nine evaluations, with the report and the leaderboard."""
     root = tmp_path_factory.mktemp("models")
     pixels, labels = load_digits(return_X_y=True)
-    for number, (values, label) in enumerate(zip(pixels, labels, strict=True)):
+    for number, (values, label) in enumerate(zip(pixels[:700], labels[:700], strict=True)):
         folder = root / "digits" / str(label)
         folder.mkdir(parents=True, exist_ok=True)
         Image.fromarray((values.reshape(8, 8) * 255 / 16).astype(np.uint8)).save(folder / f"{number:04}.png")
