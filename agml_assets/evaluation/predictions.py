@@ -75,7 +75,6 @@ def _subtasks(subject: Subject) -> Iterator[np.ndarray]:
 def _fit(subject: Subject, rows: np.ndarray, features: Float[np.ndarray, "e d"], device: str) -> Fitted:
     protocol, examples = subject.protocol, subject.examples[rows]
     split = examples["split"].to_numpy()
-    probe = make_probe(protocol.probe, seed=protocol.seed, device=device)
     alone = bool((split == "all").all())
     train = np.arange(len(rows)) if alone else np.flatnonzero(split == "train")
     test = train if alone else np.flatnonzero(split == "test")
@@ -84,6 +83,11 @@ def _fit(subject: Subject, rows: np.ndarray, features: Float[np.ndarray, "e d"],
         strata = labels[train] if labels.ndim == 1 else np.zeros(len(train), np.int64)
         train = train[draw_few_shot(strata, protocol.n_train, protocol.seed)]
     _require_examples(subject, labels[train], test)
+    probe = make_probe(protocol.probe, seed=protocol.seed, device=device)
+    if protocol.by_subtask and len(np.unique(labels[train])) < 2:
+        from sklearn.dummy import DummyClassifier
+
+        probe = DummyClassifier()  # nothing to learn there: the one label that there is
     groups = examples["group"].to_numpy()
     started = time.monotonic()
     probe.fit(features[rows[train]], labels[train], **_grouped(probe, groups[train]))
@@ -98,7 +102,8 @@ def _fit(subject: Subject, rows: np.ndarray, features: Float[np.ndarray, "e d"],
         }
     )
     ended = time.monotonic()
-    if hasattr(probe, "predict_proba") and labels.ndim == 1 and len(subject.class_names) <= MAX_CLASSES:
+    few = labels.ndim == 1 and len(subject.class_names) <= MAX_CLASSES and not protocol.by_subtask
+    if few and hasattr(probe, "predict_proba"):
         frame = frame.with_columns(
             probabilities=_probabilities(subject, probe, None if alone else features[rows[test]])
         )
@@ -142,7 +147,7 @@ def _require_examples(subject: Subject, labels: np.ndarray, test: np.ndarray) ->
         raise UserError(f"{subject.key!r} has no test example. Choose another split, or add images.")
     if not len(labels):
         raise UserError(f"{subject.key!r} has no training example. Choose another split, or add images.")
-    if labels.ndim == 1 and len(np.unique(labels)) < 2:
+    if labels.ndim == 1 and not subject.protocol.by_subtask and len(np.unique(labels)) < 2:
         raise UserError(
             f"The training examples of {subject.key!r} are all of one class: there is nothing to learn."
         )
