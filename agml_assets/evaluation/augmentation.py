@@ -1,7 +1,7 @@
 """How images are varied while a model is fine-tuned, and how they are prepared when it is judged.
 
-As torchvision's RandomResizedCrop, RandomHorizontalFlip and ColorJitter do it to Pillow images (its documentation of
-0.20 names the parameters), without torchvision, which does not load beside every build of torch.
+As torchvision's RandomResizedCrop, RandomHorizontalFlip and ColorJitter do it to Pillow images (parameters as its
+0.20 documents them), without torchvision, which does not load beside every build of torch.
 """
 
 import math

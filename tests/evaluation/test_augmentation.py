@@ -1,4 +1,4 @@
-"""Variations of training images: within the recipe's limits, and as Pillow and the documents of torchvision say."""
+"""Variations of training images: within the recipe's limits, and as torchvision documents them."""
 
 import colorsys
 

@@ -146,14 +146,11 @@ def test_decay_spares_tensors_of_one_dimension(clip, tmp_path, monkeypatch):
 def test_an_interrupted_training_goes_on_to_the_same_answers(clip, tmp_path):
     whole = answer_fine_tuned(subject_of(), clip, tmp_path / "whole", replace(QUICK, max_epochs=3))
 
-    class Interrupted(Exception):
-        pass
-
     def stop(done, _):
         if done > 24 + 6:
-            raise Interrupted
+            raise InterruptedError
 
-    with pytest.raises(Interrupted):
+    with pytest.raises(InterruptedError):
         answer_fine_tuned(subject_of(), clip, tmp_path / "part", replace(QUICK, max_epochs=3), stop)
     seen = []
     resumed = answer_fine_tuned(
@@ -212,3 +209,41 @@ def test_what_cannot_be_trained_is_refused(clip, tmp_path):
         answer_fine_tuned(subject_of(("train",) * 30 + ("val",) * 6), clip, tmp_path)
     with pytest.raises(UserError, match="does not take images of 64 pixels"):
         answer_fine_tuned(subject_of(), clip, tmp_path, replace(QUICK, side=64))
+
+
+def test_it_goes_through_the_whole_evaluation_without_features(clip, tmp_path, monkeypatch):
+    from agml_assets.evaluation import evaluate
+    from agml_assets.evaluation.backbones import BackboneEncoder
+    from agml_assets.leaderboard.catalogue import Catalogue
+    from agml_assets.leaderboard.run_records import AcceptedRecord, check_record
+    from agml_assets.store import ArtifactStore
+
+    real = evaluate.answer_fine_tuned
+    monkeypatch.setattr(
+        evaluate, "answer_fine_tuned", lambda *given, progress: real(*given, QUICK, progress=progress)
+    )
+    subject = subject_of(name="leaves")
+    pair = evaluate.Evaluation(subject, clip, BackboneEncoder(clip), ArtifactStore(tmp_path))
+    assert pair.steps == ("predictions", "scores", "run_record")
+    for step in pair.steps:
+        evaluate.MAKE[step](pair)
+    assert all(pair.is_current(step) for step in pair.steps)
+    assert pair.store.sidecar("leaves", pair.file("features")) is None
+    assert not pair.work_folder.joinpath("checkpoint.pt").exists()
+    scores, record = pair.read("scores"), pair.read("run_record")
+    assert [row["epoch"] for row in scores["training"]["history"]] == [1, 2]
+    assert record["result_type"] == "fine-tuned"
+    assert record["inference_time_seconds"] > 0
+    said = record["finetune"]
+    assert said.keys() == {
+        "train_samples", "val_samples", "epochs", "lr", "weight_decay", "split_seed", "train_ratio",
+        "training_time_seconds", "optimized",
+    }  # fmt: skip
+    assert (said["train_samples"], said["val_samples"], said["epochs"]) == (24, 6, 2)
+    assert (said["lr"], said["weight_decay"], said["train_ratio"]) == (3e-3, 0.05, 0.6667)
+    outcome = check_record(record, "leaves", 1, Catalogue())
+    assert isinstance(outcome, AcceptedRecord), outcome
+    assert [one.message for one in outcome.warnings] == ["not given: benchmark_id"]
+    # Other images or labels are another training.
+    other = replace(pair, subject=replace(subject, inputs={"leaves": "2"}))
+    assert not other.is_current("predictions")

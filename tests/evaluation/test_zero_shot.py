@@ -1,17 +1,22 @@
 """Zero-shot answers: those of the library's own two towers, from stored features and the text half alone."""
 
-import json
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 import pytest
+from blake3 import blake3
 
 from agml_assets.errors import UserError
+from agml_assets.evaluation import evaluate
 from agml_assets.evaluation.backbones import BackboneEncoder
 from agml_assets.evaluation.protocol import Protocol
 from agml_assets.evaluation.subjects import Subject
 from agml_assets.evaluation.zero_shot import PROMPTS, answer_zero_shot, shown_names
+from agml_assets.leaderboard.catalogue import Catalogue
+from agml_assets.leaderboard.run_records import AcceptedRecord, check_record
 from agml_assets.registry.models import ModelEntry
+from agml_assets.store import ArtifactStore
 from tests.evaluation.backbones import tiny_models
 from tests.evaluation.backbones.tiny_models import photograph, save_tokenizer
 
@@ -100,7 +105,7 @@ def test_vectors_are_averaged_over_prompts_at_unit_length(saved):
 
 
 def test_the_image_half_is_not_read_for_sentences(saved, monkeypatch):
-    name, _, folder = saved
+    _, _, folder = saved
     features = features_of(folder)
     loaded = []
     from transformers import AutoModel
@@ -178,36 +183,33 @@ def test_a_model_without_its_text_weights_is_refused(tmp_path):
         answer_zero_shot(subject_of(), entry_of(tmp_path), np.ones((6, 24), np.float32))
 
 
-def test_a_clip_goes_through_the_whole_evaluation(finished, tmp_path, monkeypatch):
-    import shutil
-
-    import agml_assets
-    from agml_assets.evaluation.open import open_evaluation
-    from agml_assets.leaderboard.catalogue import Catalogue
-    from agml_assets.leaderboard.run_records import AcceptedRecord, check_record
-    from tests.tiny import open_workspace
-
-    folder = tmp_path / "clip"
-    tiny_models.save_clip(folder)
-    save_tokenizer(folder)
-    root = tmp_path / "copy"
-    shutil.copytree(finished, root)
-    models = tmp_path / "models.yaml"
-    entry = f"key: clip, provider: transformers, checkpoint: {folder}, zero_shot: true, vector: features"
-    models.write_text(f"models:\n  - {{{entry}}}\n")
-    monkeypatch.setenv("AGML_MODELS", str(models))
-    monkeypatch.setenv("AGML_REGISTRY", str(root / "datasets.yaml"))
-    scores = agml_assets.evaluate("tiny", "clip", probe="zero_shot", results=root / "results")
-    assert (scores["n_train"], scores["invalid"]) == (0, 0)
-    evaluation = open_evaluation(open_workspace(root), "tiny", "clip", probe="zero_shot")
-    assert all(evaluation.is_current(step) for step in evaluation.steps)
-    record = evaluation.read("run_record")
+def test_it_goes_through_the_whole_evaluation(saved, tmp_path):
+    _, _, folder = saved
+    model = entry_of(folder)
+    subject = subject_of(
+        name="leaves",
+        digests=lambda: [blake3(image.tobytes()).hexdigest() for image in IMAGES],
+        encode_with=lambda encoder: (
+            lambda rows: encoder.encode_prepared(np.stack([encoder.prepare_image(IMAGES[row]) for row in rows]))
+        ),
+        inputs={"leaves": "1"},
+    )
+    pair = evaluate.Evaluation(subject, model, BackboneEncoder(model), ArtifactStore(tmp_path))
+    for step in pair.steps:
+        evaluate.MAKE[step](pair)
+    assert pair.encoder.loads == 1
+    assert all(pair.is_current(step) for step in pair.steps)
+    scores, record = pair.read("scores"), pair.read("run_record")
+    assert (scores["n_train"], scores["n_test"], scores["invalid"]) == (0, 4, 0)
     assert record["result_type"] == "zero-shot" and "finetune" not in record
     assert record["train_time_seconds"] is None and "skipped_samples" not in record["metrics"]
-    outcome = check_record(json.loads(json.dumps(record)), "tiny", 1, Catalogue())
+    assert "an agricultural photo of {}." in record["notes"]
+    outcome = check_record(record, "leaves", 1, Catalogue())
     assert isinstance(outcome, AcceptedRecord), outcome
     assert [one.message for one in outcome.warnings] == ["not given: benchmark_id"]
-    # Other prompts make other predictions.
-    models.write_text(f"models:\n  - {{{entry}, prompts: ['{{}} in a field']}}\n")
-    evaluation = open_evaluation(open_workspace(root), "tiny", "clip", probe="zero_shot")
-    assert evaluation.is_current("features") and not evaluation.is_current("predictions")
+    # Other prompts, or another name, make other predictions of the same features.
+    for changed in (
+        replace(pair, model=entry_of(folder, prompts=["{} in a field"])),
+        replace(pair, subject=replace(subject, class_name_overrides={"rust": "stem rust"})),
+    ):
+        assert changed.is_current("features") and not changed.is_current("predictions")
