@@ -11,10 +11,10 @@ import click
 from agml_assets.dataset.artifacts import IMAGE_INDEX, PIXEL_HASHES, PIXELS, SPLITS
 from agml_assets.embeddings.artifacts import DUPLICATE_GROUPS, EMBEDDINGS, LABELS, NEIGHBORS
 from agml_assets.errors import UserError
-from agml_assets.evaluation.evaluate import FILES, MAKE, Evaluation, estimate_seconds
+from agml_assets.evaluation.evaluate import MAKE, Evaluation, estimate_seconds
 from agml_assets.evaluation.open import open_evaluation
-from agml_assets.evaluation.probes.table import PROBES
 from agml_assets.evaluation.tasks.download import download_task
+from agml_assets.evaluation.ways import WAYS
 from agml_assets.locks import exclusive
 from agml_assets.quality.summary import judge_dataset
 from agml_assets.registry.tasks import load_tasks
@@ -42,7 +42,11 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--model", action="append", required=True, metavar="KEY", help="registered model; repeatable"
     )
-    parser.add_argument("--probe", choices=list(PROBES), help="in place of the task's, or of the settings'")
+    parser.add_argument(
+        "--probe",
+        choices=WAYS,
+        help="in place of the task's, or of the settings'; zero_shot fits nothing, fine_tune trains the model",
+    )
     parser.add_argument("--n-train", type=int, metavar="N", help="training examples, drawn class-balanced")
     parser.add_argument("--split", choices=("leak_safe", "published"), help="of a dataset")
     parser.add_argument("--seed", type=int, metavar="N", help="of the draw and of the probe")
@@ -111,7 +115,7 @@ def _make(evaluation: Evaluation, *, force: bool) -> None:
     subject, model = evaluation.subject.key, evaluation.model.key
     lock = evaluation.store.local_folder(PLATFORM, "locks") / f"{subject}.{model}.lock"
     with exclusive(lock, f"{model} on {subject}", "agml-assets evaluate"):
-        for step in FILES:
+        for step in evaluation.steps:
             if not force and evaluation.is_current(step):
                 continue
             if step == "features":

@@ -59,7 +59,8 @@ class Settings(BaseModel):
         keep_pixels: Whether the decoded pixels stay on disk when their consumers are done.
         evaluation_split: How models are evaluated on a dataset: `leak_safe`, copies of an image never on both
             sides; or `published`, the split recipe.
-        evaluation_probe: What is fitted on a model's features of a dataset; a task says it itself.
+        evaluation_probe: What is fitted on a model's features of a dataset; a task says it itself. `zero_shot`
+            fits nothing and goes by the classes' names, `fine_tune` trains the model.
         evaluation_n_train: Training examples of an evaluation, drawn class-balanced; null means all.
         evaluation_seed: Seed of that draw and of the probe.
     """
@@ -93,7 +94,9 @@ class Settings(BaseModel):
     leak_safe: Literal["retrain", "subset", "off"] = "retrain"
     keep_pixels: bool = True
     evaluation_split: Literal["leak_safe", "published"] = "leak_safe"
-    evaluation_probe: Literal["linear", "logistic", "ridge", "knn", "simpleshot", "svm"] = "logistic"
+    evaluation_probe: Literal[
+        "linear", "logistic", "ridge", "knn", "simpleshot", "svm", "zero_shot", "fine_tune"
+    ] = "logistic"
     evaluation_n_train: int | None = Field(None, ge=1)
     evaluation_seed: int = Field(17, ge=0, lt=2**32)
 

@@ -66,6 +66,11 @@ class VisionBackbone(ABC):
     def encode(self, batch: "Float[torch.Tensor, 'b 3 h w']") -> EncodedImages:
         """Return the features of a batch of inputs on the device; called after `load`, without gradients."""
 
+    @property
+    def network(self) -> "torch.nn.Module":
+        """The loaded network that `encode` runs, for those who train it; asked only after `load`."""
+        raise NotImplementedError(f"{type(self).__name__} has no `network` that could be trained.")
+
     def forward(self, batch: "Float[torch.Tensor, 'b 3 h w']") -> "Float[torch.Tensor, 'b d']":
         """Return the vectors alone."""
         return self.encode(batch).image_features

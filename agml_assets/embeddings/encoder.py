@@ -158,12 +158,7 @@ class FrozenEncoder(ABC):
             return self.backend.forward(inputs).float().cpu().numpy()
 
     def _look_up(self, crops: "torch.Tensor") -> "torch.Tensor":
-        """Return normalised pixels, float32 (n, 3, h, w), of uint8 (n, h, w, 3)."""
-        import torch
-
-        levels = torch.from_numpy(self.backend.levels).to(crops.device)
-        channels = [levels[channel][crops[..., channel].int()] for channel in range(3)]
-        return torch.stack(channels, dim=1)
+        return look_up(self.backend.levels, crops)
 
     def _load(self) -> None:
         if self.device is not None:
@@ -183,6 +178,14 @@ class FrozenEncoder(ABC):
     @property
     def _purpose(self) -> str:
         return f"embedding with {self.name}"
+
+
+def look_up(levels: Float[np.ndarray, "3 256"], crops: "torch.Tensor") -> "torch.Tensor":
+    """Return normalised pixels, float32 (n, 3, h, w), of uint8 (n, h, w, 3): each becomes its channel's level."""
+    import torch
+
+    table = torch.from_numpy(levels).to(crops.device)
+    return torch.stack([table[channel][crops[..., channel].int()] for channel in range(3)], dim=1)
 
 
 def _repeated(image: np.ndarray, size: int, device: "torch.device") -> "torch.Tensor":

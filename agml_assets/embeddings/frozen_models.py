@@ -106,6 +106,12 @@ class EfficientNetLite(VisionBackbone):
             model = EfficientNet.from_pretrained(self._name.replace("_", "-"), weights_path=str(self._weights))
         self._model = model.eval().to(device, memory_format=torch.channels_last)
 
+    @property
+    def network(self) -> "torch.nn.Module":
+        """The loaded network."""
+        network: torch.nn.Module = self._model
+        return network
+
     def transform(self, image: Image.Image) -> Float[np.ndarray, "3 h w"]:
         """Return the float32 input for one decoded RGB image of any size."""
         return self._images.transform(image)
@@ -200,6 +206,12 @@ class TransformersModel(VisionBackbone):
         self._layout = torch.channels_last if device.type == "cuda" else torch.contiguous_format
         self._model = model.eval().to(device, torch.float32, memory_format=self._layout)
         self._call = model.get_image_features if projects else model
+
+    @property
+    def network(self) -> "torch.nn.Module":
+        """The loaded network; with its text half where the two share a space."""
+        network: torch.nn.Module = self._model
+        return network
 
     def _refuse_random_weights(self, whole: Any, used: Any, missing: Collection[str]) -> None:
         """Refuse what `transformers` only warns of: parts that the files lack get random weights."""

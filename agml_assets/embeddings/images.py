@@ -10,6 +10,7 @@ from typing import TypeVar
 import numpy as np
 import polars as pl
 from jaxtyping import Float, UInt8
+from PIL import Image
 
 from agml_assets.dataset.decode import decode_rgb
 from agml_assets.dataset.image_index import usable_images
@@ -47,23 +48,48 @@ def encode_from_source(
     Returns:
         The function; it raises `UserError` where the source no longer gives every usable image.
     """
-    source_rows = usable_images(image_index)["source_row"].to_list()
-
-    def prepare(image: bytes | Path) -> Float[np.ndarray, "3 h w"]:
-        return embedder.prepare_image(decode_rgb(image, max_pixels))
 
     def encode(rows: Sequence[int]) -> Float[np.ndarray, "n d"]:
-        wanted = {source_rows[row] for row in rows}
-        vectors = _encode_all(embedder, side_by_side(prepare, _images_of(source, wanted)))
-        if (found := len(vectors)) != len(rows):
-            raise UserError(
-                f"The source gives {found} of the {len(rows)} images in its rows {min(wanted)} to "
-                f"{max(wanted)} that dataset/image_index lists: it has changed since. "
-                "Make dataset/image_index again, then the embeddings."
-            )
-        return vectors
+        return _encode_all(
+            embedder, prepare_from_source(embedder.prepare_image, rows, source, image_index, max_pixels)
+        )
 
     return encode
+
+
+def prepare_from_source(
+    prepare: Callable[[Image.Image], _Result],
+    rows: Sequence[int],
+    source: Source,
+    image_index: pl.DataFrame,
+    max_pixels: int,
+) -> Iterator[_Result]:
+    """Yield what `prepare` makes of each row's decoded RGB image, on all cores, in ascending order of the rows.
+
+    Args:
+        prepare: Called in threads.
+        rows: Rows of the usable images.
+        source: Where the images come from.
+        image_index: Says which source rows are usable.
+        max_pixels: Limit of the decode policy.
+
+    Raises:
+        UserError: The source no longer gives every usable image.
+    """
+    source_rows = usable_images(image_index)["source_row"].to_list()
+    wanted = {source_rows[row] for row in rows}
+    found = 0
+    for prepared in side_by_side(
+        lambda image: prepare(decode_rgb(image, max_pixels)), _images_of(source, wanted) if wanted else ()
+    ):
+        found += 1
+        yield prepared
+    if found != len(rows):
+        raise UserError(
+            f"The source gives {found} of the {len(rows)} images in its rows {min(wanted)} to "
+            f"{max(wanted)} that dataset/image_index lists: it has changed since. "
+            "Make dataset/image_index again, then the embeddings."
+        )
 
 
 def _images_of(source: Source, wanted: Collection[int]) -> Iterator[bytes | Path]:
@@ -87,13 +113,20 @@ def encode_opened(embedder: FrozenEncoder, open_image: Callable[[int], bytes | P
         The function; it raises `UserError` where an image cannot be decoded.
     """
 
-    def prepare(image: bytes | Path) -> Float[np.ndarray, "3 h w"]:
-        return embedder.prepare_image(decode_rgb(image, max_pixels))
-
     def encode(rows: Sequence[int]) -> Float[np.ndarray, "n d"]:
-        return _encode_all(embedder, side_by_side(prepare, map(open_image, rows)))
+        return _encode_all(embedder, prepare_opened(embedder.prepare_image, rows, open_image, max_pixels))
 
     return encode
+
+
+def prepare_opened(
+    prepare: Callable[[Image.Image], _Result],
+    places: Sequence[int],
+    open_image: Callable[[int], bytes | Path],
+    max_pixels: int,
+) -> Iterator[_Result]:
+    """Yield what `prepare` makes, in threads, of the decoded RGB image in each place; else as `encode_opened`."""
+    return side_by_side(lambda image: prepare(decode_rgb(image, max_pixels)), map(open_image, places))
 
 
 def _encode_all(

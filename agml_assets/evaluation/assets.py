@@ -53,6 +53,12 @@ def build_assets(pairs: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinition
     ) -> dg.MaterializeResult:
         """Encode what the cache lacks."""
         with _pair(context, workspace) as pair:
+            if "features" not in pair.steps:
+                # Downstream is not skipped: predictions of a fine-tuned model are made from images.
+                return dg.MaterializeResult(
+                    metadata={"not_needed": f"{pair.subject.protocol.probe} sees the images themselves"},
+                    data_version=dg.DataVersion("not needed"),
+                )
             made = steps.make_features(pair, Progress("images encoded", context.log.info))
             facts = {
                 "examples_count": float(made.info["examples"]),
@@ -64,19 +70,23 @@ def build_assets(pairs: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinition
             return _result(pair, "features", made, facts)
 
     @evaluation_asset(
-        "predictions", "What a probe on the features says of every test example.", "parquet", [features]
+        "predictions",
+        "What a probe on the features, or the model itself, says of every test example.",
+        "parquet",
+        [features],
     )
     def predictions(
         context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]
     ) -> dg.MaterializeResult:
-        """Fit the probe; the model is not loaded."""
+        """Fit the probe, without loading the model; ask a zero-shot model's text half; or train the model."""
         with _pair(context, workspace) as pair:
-            made = steps.make_predictions(pair)
+            made = steps.make_predictions(pair, tell=Progress("training images seen", context.log.info))
             frame = pair.read("predictions")
             facts = {
                 "train_examples_count": float(made.info["n_train"]),
                 "test_examples_count": float(len(frame)),
                 "fit_s": made.info["fit_s"],
+                "invalid_count": float(made.info["invalid"]),
                 "probe": made.info["probe"]["estimator"],
             }
             return _result(pair, "predictions", made, facts)

@@ -5,12 +5,14 @@ Plain functions that assets, the command line and `agml_assets.evaluate` share. 
 
 import json
 import logging
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,10 +22,13 @@ from agml_assets.device import use_device
 from agml_assets.embeddings.encoder import FrozenEncoder
 from agml_assets.errors import UserError
 from agml_assets.evaluation.features import combine_images, count_missing, encode_images
+from agml_assets.evaluation.fine_tuning import answer_fine_tuned
 from agml_assets.evaluation.predictions import fit_and_predict
 from agml_assets.evaluation.run_record import Timing, make_run_record
 from agml_assets.evaluation.scoring import score_predictions
 from agml_assets.evaluation.subjects import Subject
+from agml_assets.evaluation.ways import ASKED, FINE_TUNE, ZERO_SHOT, needs_features
+from agml_assets.evaluation.zero_shot import answer_zero_shot, prompts_of, shown_names
 from agml_assets.registry.models import ModelEntry
 from agml_assets.store import ArtifactStore, Sidecar
 
@@ -37,7 +42,7 @@ FILES = {
 }
 """The artifacts of an evaluation, each made from the one before."""
 
-CODE_VERSIONS = dict.fromkeys(FILES, "1")
+CODE_VERSIONS = {"features": "1", "predictions": "2", "scores": "2", "run_record": "2"}
 """Raised whenever a step would make other content from the same inputs."""
 
 _TRAINED = ("linear", "multi_label")  # probes that use a GPU
@@ -86,22 +91,51 @@ class Evaluation:
         assert found is not None, step
         return found
 
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The steps of this evaluation in order: those of `FILES`, without features where nothing reads them."""
+        return tuple(FILES) if needs_features(self.subject.protocol.probe) else tuple(FILES)[1:]
+
+    @property
+    def asks_text(self) -> bool:
+        """Whether classes are told apart by their names."""
+        return self.subject.protocol.probe == ZERO_SHOT
+
+    @property
+    def work_folder(self) -> Path:
+        """Local folder of a training that is not finished."""
+        return self.store.local_folder(self.subject.key, f".work/evaluation/{self.model.key}/fine_tuning")
+
+    @cached_property
+    def _model_digest(self) -> str:
+        identity = json.dumps(self.encoder.identity(), sort_keys=True)
+        return blake3(identity.encode()).hexdigest()[:32]
+
     @cached_property
     def _protocol(self) -> dict[str, Any]:
         return json.loads(json.dumps(asdict(self.subject.protocol)))  # as a sidecar gives it back
 
     def inputs(self, step: str) -> dict[str, str]:
         """Return the digests of all that a step is made from today; {} where its input is not there."""
-        if step == "features":
-            identity = json.dumps(self.encoder.identity(), sort_keys=True)
-            return {**self.subject.inputs, "model": blake3(identity.encode()).hexdigest()[:32]}
+        if step in ("features", self.steps[0]):
+            return {**self.subject.inputs, "model": self._model_digest}
         before = list(FILES)[list(FILES).index(step) - 1]
         sidecar = self.store.sidecar(self.subject.key, self.file(before))
-        return {f"evaluation/{before}": sidecar.digest} if sidecar else {}
+        of_before = {f"evaluation/{before}": sidecar.digest} if sidecar else {}
+        # What is asked for sentences as well is not in the features alone.
+        return (
+            {**of_before, "model": self._model_digest} if step == "predictions" and self.asks_text else of_before
+        )
 
     def settings(self, step: str) -> dict[str, Any]:
         """Return what else changes the content of a step."""
-        return {"aggregate": self.subject.protocol.aggregate} if step == "features" else self._protocol
+        if step == "features":
+            return {"aggregate": self.subject.protocol.aggregate}
+        if step == "predictions" and self.asks_text:
+            shown = shown_names(self.subject.key, self.subject.class_names, self.subject.class_name_overrides)
+            asked = {"prompts": list(prompts_of(self.subject, self.model)), "shown_names": list(shown)}
+            return {**self._protocol, ASKED: asked}
+        return self._protocol
 
     def is_current(self, step: str) -> bool:
         """Return whether a stored artifact is what today would make."""
@@ -155,15 +189,35 @@ def make_features(evaluation: Evaluation, tell: Tell | None = None) -> Sidecar:
     return evaluation.write("features", features, time.monotonic() - started, info)
 
 
-def make_predictions(evaluation: Evaluation) -> Sidecar:
-    """Fit the probe on the stored features and store what it says of every test example."""
+def make_predictions(evaluation: Evaluation, tell: Tell | None = None) -> Sidecar:
+    """Store what the probe, the zero-shot or the fine-tuned model says of every test example.
+
+    A probe is fitted on the stored features; zero-shot answers compare them with sentences. A fine-tuned model
+    sees the images themselves, and `tell` is told how many of its training it has seen.
+    """
     started = time.monotonic()
-    probe = evaluation.subject.protocol.probe
-    holding = use_device(f"{probe} probe on {evaluation.model.key}") if probe in _TRAINED else nullcontext("cpu")
-    with holding as device:
-        fitted = fit_and_predict(evaluation.subject, evaluation.read("features"), device)
-    info = {"n_train": fitted.n_train, "fit_s": round(fitted.fit_s, 3), "probe": fitted.settings}
-    return evaluation.write("predictions", fitted.predictions, time.monotonic() - started, info)
+    way = evaluation.subject.protocol.probe
+    if way == FINE_TUNE:
+        fitted = answer_fine_tuned(evaluation.subject, evaluation.model, evaluation.work_folder, progress=tell)
+    elif way == ZERO_SHOT:
+        fitted = answer_zero_shot(evaluation.subject, evaluation.model, evaluation.read("features"))
+    else:
+        holding = use_device(f"{way} probe on {evaluation.model.key}") if way in _TRAINED else nullcontext("cpu")
+        with holding as device:
+            fitted = fit_and_predict(evaluation.subject, evaluation.read("features"), device)
+    info = {
+        "n_train": fitted.n_train,
+        "fit_s": round(fitted.fit_s, 3),
+        "predict_s": round(fitted.predict_s, 3),
+        "probe": fitted.settings,
+        "invalid": fitted.n_invalid,
+        "training": fitted.training,
+        "device": fitted.device,
+    }
+    made = evaluation.write("predictions", fitted.predictions, time.monotonic() - started, info)
+    if way == FINE_TUNE:
+        shutil.rmtree(evaluation.work_folder)
+    return made
 
 
 def make_scores(evaluation: Evaluation) -> Sidecar:
@@ -178,9 +232,11 @@ def make_scores(evaluation: Evaluation) -> Sidecar:
         **score_predictions(subject.key, evaluation.model.key, predictions, subject.protocol),
         "n_train": made["n_train"],
         "n_test": len(predictions),
+        "invalid": made["invalid"],
         "classes": len(subject.class_names),
         "split": evaluation.split,
         "probe": made["probe"],
+        "training": made["training"],
         "notes": list(subject.notes),
     }
     return evaluation.write("scores", scores, time.monotonic() - started, {})
@@ -189,14 +245,21 @@ def make_scores(evaluation: Evaluation) -> Sidecar:
 def make_record(evaluation: Evaluation, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Sidecar:
     """Store the evaluation as a run record of the leaderboard's format."""
     started = time.monotonic()
-    features, predicted = evaluation.sidecar("features").info, evaluation.sidecar("predictions").info
-    timing = Timing(features["encode_s"], features["encoded_images"], predicted["fit_s"], features["device"])
+    predicted = evaluation.sidecar("predictions").info
+    if "features" in evaluation.steps:
+        features = evaluation.sidecar("features").info
+        timing = Timing(features["encode_s"], features["encoded_images"], predicted["fit_s"], features["device"])
+    else:
+        answered = evaluation.read("scores")["n_test"]
+        timing = Timing(predicted["predict_s"], answered, predicted["fit_s"], predicted["device"])
     record = make_run_record(
         evaluation.subject,
         evaluation.model,
         evaluation.read("predictions"),
         evaluation.read("scores"),
         n_train=predicted["n_train"],
+        settings=predicted["probe"],
+        training=predicted["training"],
         timing=timing,
         finished=now(),
         split=evaluation.split,

@@ -23,12 +23,14 @@ class Fitted:
     """What a probe gave.
 
     Attributes:
-        predictions: One row per test example: `example`, `true`, `predicted`, `group`, and `probabilities` where
-            there are few classes and the probe gives them.
+        predictions: One row per test example: `example`, `true`, `predicted` (null where the answer is no class),
+            `group`, and `probabilities` where there are few classes and the probe gives them.
         n_train: Training examples.
         fit_s: Seconds to fit.
         predict_s: Seconds to predict.
         settings: Parameters of the probe, those that it chose itself included.
+        training: Of a fine-tuned model, how its training went, as JSON values; None of others.
+        device: What fitted and answered.
     """
 
     predictions: pl.DataFrame
@@ -36,6 +38,13 @@ class Fitted:
     fit_s: float
     predict_s: float
     settings: dict[str, Any]
+    training: dict[str, Any] | None = None
+    device: str = "cpu"
+
+    @property
+    def n_invalid(self) -> int:
+        """Test examples that were answered with no class; they count as wrong."""
+        return self.predictions["predicted"].null_count()
 
 
 def fit_and_predict(subject: Subject, features: Float[np.ndarray, "e d"], device: str = "cpu") -> Fitted:

@@ -22,7 +22,7 @@ class Protocol:
     """How a model is judged.
 
     Attributes:
-        probe: One of `evaluation.probes.table.PROBES`.
+        probe: One of `evaluation.ways.WAYS`: what is fitted, or how else the model answers.
         metric: One of `METRICS`.
         aggregate: How the vectors of an example's images become one; null where it has one image.
         n_train: Training examples drawn, class-balanced; null means all.

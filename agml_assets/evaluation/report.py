@@ -19,7 +19,9 @@ from agml_assets.evaluation.imagenet import predict_from_imagenet
 from agml_assets.evaluation.protocol import score_of
 from agml_assets.evaluation.published import Model, PublishedResults, Task, make_results, results_text
 from agml_assets.evaluation.resamples import Predictions, count_resamples
+from agml_assets.evaluation.scoring import labels_of
 from agml_assets.evaluation.summary import MeanScore, TaskScores, average_kinds, average_tasks, score_task
+from agml_assets.evaluation.ways import ASKED
 from agml_assets.registry.models import ModelEntry, ModelRegistry, load_models
 from agml_assets.registry.tasks import TaskRegistry, load_tasks
 from agml_assets.store import PLATFORM, ArtifactStore, dump_json
@@ -170,11 +172,12 @@ def _published_model(entry: ModelEntry) -> Model:
 
 
 def _kind(frame: pl.DataFrame, protocol: Mapping[str, Any]) -> str:
-    return f"{frame['example'].hash(seed=0).sum()} {len(frame)} {sorted(protocol.items())}"
+    alike = {name: value for name, value in protocol.items() if name != ASKED}  # prompts are the model's own
+    return f"{frame['example'].hash(seed=0).sum()} {len(frame)} {sorted(alike.items())}"
 
 
 def _labels(frame: pl.DataFrame, column: str) -> np.ndarray:
-    return np.array(frame.sort("example")[column].to_list(), np.int64)
+    return labels_of(frame.sort("example"), column)
 
 
 def _subject(one: TaskScores) -> dict[str, Any]:

@@ -3,13 +3,15 @@
 Where images come from is here; encoding them is in `features`, fitting and scoring in `predictions`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 from blake3 import blake3
+from PIL import Image
 
 from agml_assets.dataset.artifacts import IMAGE_INDEX, PIXEL_HASHES, PIXELS, SPLITS
 from agml_assets.dataset.image_index import declared_classes, usable_images
@@ -17,7 +19,14 @@ from agml_assets.dataset.sources import open_source
 from agml_assets.embeddings.artifacts import DUPLICATE_GROUPS
 from agml_assets.embeddings.cache import Encode
 from agml_assets.embeddings.encoder import FrozenEncoder
-from agml_assets.embeddings.images import encode_from_pixels, encode_from_source, encode_opened, side_by_side
+from agml_assets.embeddings.images import (
+    encode_from_pixels,
+    encode_from_source,
+    encode_opened,
+    prepare_from_source,
+    prepare_opened,
+    side_by_side,
+)
 from agml_assets.evaluation.protocol import Protocol
 from agml_assets.evaluation.tasks.base import TaskData
 from agml_assets.evaluation.tasks.images import ImageOpener
@@ -25,6 +34,8 @@ from agml_assets.registry.tasks import TaskEntry
 from agml_assets.store import file_digest
 from agml_assets.training.artifacts import GROUPED_SPLITS
 from agml_assets.workspace import DatasetWorkspace
+
+PrepareImages = Callable[[Callable[[Image.Image], Any], Sequence[int]], Iterator[Any]]
 
 LEAK_SAFE = "leak_safe"
 PUBLISHED = "published"
@@ -46,9 +57,13 @@ class Subject:
         class_names: Name of each label.
         digests: Returns the content of every image, as digests; a task's images are read for it.
         encode_with: Takes an encoder; returns a function that encodes images, given by their places.
+        prepare_images: Takes a function of a decoded RGB image, called in threads, and places in ascending order;
+            yields what it makes of each.
         protocol: How a model is judged.
         inputs: Digests of what all this was read from.
         notes: Sentences for the run record.
+        class_name_overrides: Names that prompts show for classes, by their declared names.
+        prompts: In place of the model's; none, for the model's.
     """
 
     key: str
@@ -58,9 +73,12 @@ class Subject:
     class_names: tuple[str, ...]
     digests: Callable[[], Sequence[str]]
     encode_with: Callable[[FrozenEncoder], Encode]
+    prepare_images: PrepareImages
     protocol: Protocol
     inputs: dict[str, str]
     notes: tuple[str, ...] = ()
+    class_name_overrides: Mapping[str, str] = field(default_factory=dict)
+    prompts: tuple[str, ...] = ()
 
     def part(self, split: str) -> pl.DataFrame:
         """Return the examples of one split."""
@@ -104,9 +122,14 @@ def dataset_subject(bench: DatasetWorkspace, protocol: Protocol, split: str) -> 
         class_names=tuple(declared_classes(index)),
         digests=lambda: hashes["blake3"].to_list(),
         encode_with=lambda encoder: _encode_dataset(bench, encoder, index),
+        prepare_images=lambda prepare, places: prepare_from_source(
+            prepare, places, open_source(bench.entry), index, bench.settings.max_image_pixels
+        ),
         protocol=protocol,
         inputs={artifact.key: bench.sidecar(artifact).digest for artifact in read},
         notes=("Splits never divide copies of an image.",) if split == LEAK_SAFE else (),
+        class_name_overrides=bench.entry.class_name_overrides,
+        prompts=bench.entry.prompts,
     )
 
 
@@ -144,12 +167,17 @@ def task_subject(entry: TaskEntry, data: TaskData, protocol: Protocol, max_pixel
         encode_with=lambda encoder: encode_opened(
             encoder, lambda place: open_image(references[place]), max_pixels
         ),
+        prepare_images=lambda prepare, places: prepare_opened(
+            prepare, places, lambda place: open_image(references[place]), max_pixels
+        ),
         protocol=replace(protocol, poisonous=data.poisonous, by_subtask="subtask" in frame.columns),
         inputs={
             "examples": _digest(frame.write_json(), *data.class_names),
             "images": _digest(*_states(data.root, references)),
         },
         notes=data.notes,
+        class_name_overrides=entry.class_name_overrides,
+        prompts=entry.prompts,
     )
 
 

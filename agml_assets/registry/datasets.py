@@ -17,6 +17,7 @@ from blake3 import blake3
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from agml_assets.errors import UserError, did_you_mean
+from agml_assets.registry.prompts import ClassNames, Prompts
 from agml_assets.registry.yaml_files import complaints, is_key, read_yaml, require_key
 from agml_assets.settings import expand_path, setting_problems, unknown_key
 
@@ -55,6 +56,8 @@ class DatasetEntry(BaseModel):
         settings: Settings of this dataset that differ from those of the run.
         retired: Kept for its history, no longer run.
         num_images: About how many images there are; heavier datasets are run first.
+        class_name_overrides: Of zero-shot evaluation: declared name of a class, and the name that prompts show.
+        prompts: Of zero-shot evaluation; none means the model's.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -74,6 +77,8 @@ class DatasetEntry(BaseModel):
     settings: dict[str, Any] = Field(default_factory=dict)
     retired: bool = False
     num_images: int | None = Field(None, ge=0)
+    class_name_overrides: ClassNames = Field(default_factory=dict)
+    prompts: Prompts = ()
 
     @model_validator(mode="before")
     @classmethod

@@ -14,6 +14,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from agml_assets.errors import UserError, did_you_mean
+from agml_assets.registry.prompts import Prompts
 from agml_assets.registry.yaml_files import complaints, read_yaml, require_key
 from agml_assets.settings import expand_path, unknown_key
 
@@ -74,6 +75,7 @@ class ModelEntry(BaseModel):
         drop_keys: Weights in a local file that are not read.
         published_checkpoint: Its name in the results file of BioBench, so that published rows find it.
         zero_shot: Whether it has a text tower.
+        prompts: Of zero-shot evaluation, unless a dataset or task says its own; none means the usual two.
         reason: Why no provider loads it.
         retired: Kept for its history, no longer run.
     """
@@ -96,6 +98,7 @@ class ModelEntry(BaseModel):
     drop_keys: tuple[str, ...] = Field((), strict=False)
     published_checkpoint: str | None = None
     zero_shot: bool = False
+    prompts: Prompts = ()
     reason: str | None = None
     retired: bool = False
 
@@ -129,6 +132,8 @@ class ModelEntry(BaseModel):
             raise ValueError(f"`{field}` has no use with the provider {self.provider} and this checkpoint")
         if self.image is not None and self.resolution not in (None, self.image.crop):
             raise ValueError(f"`resolution` is {self.resolution}, but `image` makes {self.image.crop} pixels")
+        if self.prompts and not self.zero_shot:
+            raise ValueError("`prompts` have no use without `zero_shot: true`")
         return self
 
     def _without_use(self) -> list[str]:

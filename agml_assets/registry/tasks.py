@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from agml_assets.errors import UserError, did_you_mean
 from agml_assets.registry.datasets import DatasetRegistry
+from agml_assets.registry.prompts import ClassNames, Prompts
 from agml_assets.registry.yaml_files import read_yaml, require_key
 from agml_assets.settings import expand_path, unknown_key
 
@@ -117,6 +118,8 @@ class TaskEntry(BaseModel):
         n_test: Published number of test examples, of all examples where each is left out in turn; or None.
         n_classes: Published number of classes, traits for multi-label tasks; or None.
         size_gb: About how large the download is, in 10^9 bytes; or None.
+        class_name_overrides: Of zero-shot evaluation: name of a class, and the name that prompts show.
+        prompts: Of zero-shot evaluation; none means the model's.
         licence: Licence of the data as its source states it; None where the source must be asked.
         homepage: Page of the data.
         citation: What to cite.
@@ -139,6 +142,8 @@ class TaskEntry(BaseModel):
     n_test: int | None = Field(None, ge=0)
     n_classes: int | None = Field(None, ge=1)
     size_gb: float | None = Field(None, ge=0)
+    class_name_overrides: ClassNames = Field(default_factory=dict)
+    prompts: Prompts = ()
     licence: str | None = None
     homepage: str | None = None
     citation: str = ""

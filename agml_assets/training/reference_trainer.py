@@ -4,13 +4,9 @@ Images come from `dataset/pixels`; which rows are train and test is the caller's
 what the dynamics mean is measured in `quality`.
 """
 
-import gc
-import io
-import json
 import logging
-import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -21,12 +17,18 @@ import numpy as np
 from blake3 import blake3
 from jaxtyping import Float32, Int64, UInt8
 
-from agml_assets.device import feed, half_precision, mixed_precision, use_device
-from agml_assets.disk import named_when_full
+from agml_assets.device import feed, half_precision, mixed_precision
 from agml_assets.errors import UserError
-from agml_assets.locks import Unfinished
 from agml_assets.settings import Settings
 from agml_assets.training.backbones import Backbone, open_backbone
+from agml_assets.training.loop import (
+    LEAST,
+    batches_of,
+    one_device,
+    read_checkpoint,
+    reproducible,
+    write_checkpoint,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -34,9 +36,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _CROP = 224  # of 256, the published rule
-_LEAST = 2  # images at once: batch norm cannot tell one image from its own mean
 _CHECKPOINT = "checkpoint.pt"
-_DIGEST = 32  # bytes; a checkpoint opens with the digests of its inputs and of its content
 _HISTORY = ("true_train", "max_train", "true_eval", "max_eval")
 
 History = dict[str, list[Float32[np.ndarray, " n"]]]
@@ -162,12 +162,12 @@ class ReferenceTrainer:
         """
         rows, test_rows = np.asarray(rows, dtype=np.int64), np.asarray(test_rows, dtype=np.int64)
         given = np.asarray(labels, dtype=np.int64)[rows]
-        if len(np.unique(given)) < _LEAST:
+        if len(np.unique(given)) < LEAST:
             return _nothing_to_learn(n_classes)
         if given.min() < 0 or given.max() >= n_classes:
             raise ValueError(f"labels must lie in [0, {n_classes}), found {given.min()} to {given.max()}")
         backbone = open_backbone(self.backbone)
-        with _one_device(f"training {self.backbone}") as device, _reproducible(device):
+        with one_device(f"training {self.backbone}") as device, reproducible(device):
             identity = {
                 **self._identity(backbone, device),
                 "pixels": pixels_digest,
@@ -253,7 +253,7 @@ class _Run:
         self._precision = trainer.precision_on(device)
         self._optimizer = torch.optim.Adam(network.parameters(), lr=trainer.learning_rate)
         self._scaler = torch.amp.GradScaler(device.type, enabled=self._precision == "float16")
-        self._batch_size = max(_LEAST, trainer.batch_size)
+        self._batch_size = max(LEAST, trainer.batch_size)
         self.at_once = self._batch_size
         width = 3 * trainer.image_size
         self._lines = torch.empty(self._batch_size + 1, trainer.image_size, width, device=device)
@@ -320,32 +320,14 @@ class _Run:
             "scaler": self._scaler.state_dict(),
             "at_once": self.at_once,
         }
-        payload = io.BytesIO()
-        torch.save(state, payload)
-        with named_when_full(file.parent, "the checkpoint"), Unfinished(file.parent, file.name) as stage:
-            with stage.open("wb") as handle:
-                handle.write(_digest(identity) + blake3(payload.getbuffer()).digest())
-                handle.write(payload.getbuffer())
-                handle.flush()
-                os.fsync(handle.fileno())
-            stage.replace(file)
+        write_checkpoint(file, identity, state)
 
     def resume(self, file: Path, identity: dict[str, Any]) -> History:
         """Take up the state in `file` if it is whole and of these inputs; return the history so far, or none."""
-        import torch
-
         nothing: History = {name: [] for name in _HISTORY}
-        if not file.is_file():
+        state = read_checkpoint(file, identity, self._device, "reference training")
+        if state is None:
             return nothing
-        content = memoryview(file.read_bytes())
-        of_inputs, of_payload, payload = content[:_DIGEST], content[_DIGEST : 2 * _DIGEST], content[2 * _DIGEST :]
-        if of_payload != blake3(payload).digest():  # torch itself would read flipped bits as weights
-            logger.warning("The checkpoint %s is damaged; the reference training starts anew.", file)
-            return nothing
-        if of_inputs != _digest(identity):
-            logger.info("The checkpoint %s is of other inputs; the reference training starts anew.", file)
-            return nothing
-        state = torch.load(io.BytesIO(payload), map_location=self._device, weights_only=True)
         self._network.load_state_dict(state["network"])
         self._optimizer.load_state_dict(state["optimizer"])
         self._scaler.load_state_dict(state["scaler"])
@@ -377,7 +359,7 @@ class _Run:
         def load(batch: np.ndarray) -> np.ndarray:
             return self._pixels[rows[batch], centre, centre]
 
-        return feed(_batches(order, self._batch_size), load, self._device)
+        return feed(batches_of(order, self._batch_size), load, self._device)
 
     def _add_gradients(
         self, crops: "torch.Tensor", targets: "torch.Tensor", parts: Sequence[slice]
@@ -426,12 +408,12 @@ class _Run:
                 parts = np.array_split(np.arange(n_images), max(1, n_images // self.at_once))
                 return attempt([slice(int(part[0]), int(part[-1]) + 1) for part in parts])
             except torch.cuda.OutOfMemoryError:
-                if self.at_once <= _LEAST:
+                if self.at_once <= LEAST:
                     raise UserError(
                         f"The GPU has no room to train {self._trainer.backbone} on two images at once. "
                         "Choose a smaller backbone or train_image_size, or free the GPU."
                     ) from None
-            self.at_once = max(_LEAST, self.at_once // 2)
+            self.at_once = max(LEAST, self.at_once // 2)
             logger.warning("The GPU is out of memory; going on with %d images at once.", self.at_once)
             torch.cuda.empty_cache()
 
@@ -440,10 +422,6 @@ class _Run:
         import torch
 
         return torch.stack([probabilities.gather(1, targets[:, None])[:, 0], probabilities.amax(1)])
-
-
-def _digest(identity: dict[str, Any]) -> bytes:
-    return blake3(json.dumps(identity, sort_keys=True).encode()).digest()
 
 
 def _nothing_to_learn(n_classes: int) -> Training:
@@ -479,43 +457,3 @@ def _build(backbone: Backbone, n_classes: int, trainer: ReferenceTrainer) -> "to
 def _logits(network: "torch.nn.Module", images: "torch.Tensor") -> "torch.Tensor":
     outputs = network(images)
     return getattr(outputs, "logits", outputs)
-
-
-def _batches(order: np.ndarray, size: int) -> list[np.ndarray]:
-    """Cut `order` into batches of `size`, the last one smaller; one image alone joins the batch before it."""
-    starts = list(range(0, len(order), size))
-    if len(starts) > 1 and len(order) - starts[-1] < _LEAST:
-        starts.pop()
-    return np.split(order, starts[1:]) if starts else []
-
-
-@contextmanager
-def _one_device(purpose: str) -> "Iterator[torch.device]":
-    """Give the GPU, held against all others and freed afterwards, or the CPU where there is none."""
-    import torch
-
-    with use_device(purpose) as name:
-        try:
-            yield torch.device(name)
-        finally:
-            gc.collect()
-            if name == "cuda":
-                torch.cuda.empty_cache()
-
-
-@contextmanager
-def _reproducible(device: "torch.device") -> Iterator[None]:
-    """Ask PyTorch for the same bytes each time; leave its global state and its random numbers as they were."""
-    import torch
-
-    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    gpus = range(torch.cuda.device_count()) if device.type == "cuda" else ()
-    if gpus:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what PyTorch asks for
-    with torch.random.fork_rng(devices=gpus):
-        # Some layers have no deterministic form on CUDA; those still run.
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        try:
-            yield
-        finally:
-            torch.use_deterministic_algorithms(before[0], warn_only=before[1])

@@ -4,7 +4,7 @@ import numpy as np
 from PIL import Image
 
 HALF = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
-TEXT = {**HALF, "vocab_size": 99, "num_hidden_layers": 1}
+TEXT = {**HALF, "vocab_size": 99, "num_hidden_layers": 1, "eos_token_id": 98}
 PATCHES = {"image_size": 32, "patch_size": 8}
 
 
@@ -68,3 +68,17 @@ def _save(folder, model, config, processor):
     if processor is not None:
         processor.save_pretrained(folder)
     return model
+
+
+def save_tokenizer(folder):
+    """Save a tokenizer of letters beside a tiny model, whose vocabulary is 99 large; texts end as theirs do."""
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    letters = {letter: number for number, letter in enumerate("abcdefghijklmnopqrstuvwxyz .,!?", start=3)}
+    tokenizer = Tokenizer(models.WordLevel({"<pad>": 0, "<unk>": 1, **letters, "<end>": 98}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A <end>", special_tokens=[("<end>", 98)])
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="<pad>", unk_token="<unk>", eos_token="<end>"
+    ).save_pretrained(folder)

@@ -1,0 +1,124 @@
+"""What every training needs: batches, one device, the same bytes each time, and checkpoints that survive a kill.
+
+What is trained, and how, is in `reference_trainer` and in `evaluation.fine_tuning`.
+"""
+
+import gc
+import io
+import json
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from blake3 import blake3
+from jaxtyping import Int64
+
+from agml_assets.device import use_device
+from agml_assets.disk import named_when_full
+from agml_assets.locks import Unfinished
+
+if TYPE_CHECKING:
+    import torch
+
+logger = logging.getLogger(__name__)
+
+LEAST = 2
+"""Images at once: batch norm cannot tell one image from its own mean."""
+
+_DIGEST = 32  # bytes; a checkpoint opens with the digests of its inputs and of its content
+
+
+def batches_of(order: Int64[np.ndarray, " n"], size: int) -> list[Int64[np.ndarray, " b"]]:
+    """Cut `order` into batches of `size`, the last one smaller; one image alone joins the batch before it."""
+    starts = list(range(0, len(order), size))
+    if len(starts) > 1 and len(order) - starts[-1] < LEAST:
+        starts.pop()
+    return np.split(order, starts[1:]) if starts else []
+
+
+def write_checkpoint(file: Path, identity: dict[str, Any], state: dict[str, Any]) -> None:
+    """Write the state of a training, whole or not at all.
+
+    Args:
+        file: Where; its folder is there.
+        identity: All that the training depends on, as JSON values.
+        state: What `torch.save` takes, of tensors and plain values.
+    """
+    import torch
+
+    payload = io.BytesIO()
+    torch.save(state, payload)
+    with named_when_full(file.parent, "the checkpoint"), Unfinished(file.parent, file.name) as stage:
+        with stage.open("wb") as handle:
+            handle.write(_digest(identity) + blake3(payload.getbuffer()).digest())
+            handle.write(payload.getbuffer())
+            handle.flush()
+            os.fsync(handle.fileno())
+        stage.replace(file)
+
+
+def read_checkpoint(
+    file: Path, identity: dict[str, Any], device: "torch.device", what: str
+) -> dict[str, Any] | None:
+    """Return the state in `file` if it is whole and of this identity; else None, and the log says why.
+
+    Args:
+        file: As written by `write_checkpoint`; need not be there.
+        identity: All that the training depends on.
+        device: Where the tensors shall be.
+        what: Names the training, such as `reference training`.
+    """
+    import torch
+
+    if not file.is_file():
+        return None
+    content = memoryview(file.read_bytes())
+    of_inputs, of_payload, payload = content[:_DIGEST], content[_DIGEST : 2 * _DIGEST], content[2 * _DIGEST :]
+    if of_payload != blake3(payload).digest():  # torch itself would read flipped bits as weights
+        logger.warning("The checkpoint %s is damaged; the %s starts anew.", file, what)
+        return None
+    if of_inputs != _digest(identity):
+        logger.info("The checkpoint %s is of other inputs; the %s starts anew.", file, what)
+        return None
+    state: dict[str, Any] = torch.load(io.BytesIO(payload), map_location=device, weights_only=True)
+    return state
+
+
+@contextmanager
+def one_device(purpose: str) -> "Iterator[torch.device]":
+    """Give the GPU, held against all others and freed afterwards, or the CPU where there is none."""
+    import torch
+
+    with use_device(purpose) as name:
+        try:
+            yield torch.device(name)
+        finally:
+            gc.collect()
+            if name == "cuda":
+                torch.cuda.empty_cache()
+
+
+@contextmanager
+def reproducible(device: "torch.device") -> Iterator[None]:
+    """Ask PyTorch for the same bytes each time; leave its global state and its random numbers as they were."""
+    import torch
+
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    gpus = range(torch.cuda.device_count()) if device.type == "cuda" else ()
+    if gpus:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what PyTorch asks for
+    with torch.random.fork_rng(devices=gpus):
+        # Some layers have no deterministic form on CUDA; those still run.
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+
+
+def _digest(identity: dict[str, Any]) -> bytes:
+    return blake3(json.dumps(identity, sort_keys=True).encode()).digest()
