@@ -247,3 +247,36 @@ def test_it_goes_through_the_whole_evaluation_without_features(clip, tmp_path, m
     # Other images or labels are another training.
     other = replace(pair, subject=replace(subject, inputs={"leaves": "2"}))
     assert not other.is_current("predictions")
+
+
+def test_in_the_graph_features_say_that_they_are_not_needed_and_the_rest_is_made(clip, tmp_path, monkeypatch):
+    import dagster as dg
+
+    from agml_assets.evaluation import assets, evaluate
+    from agml_assets.evaluation.backbones import BackboneEncoder
+    from agml_assets.partitions import DATASET, MODEL
+    from agml_assets.registry.datasets import DatasetRegistry
+    from agml_assets.settings import Settings
+    from agml_assets.store import ArtifactStore
+    from agml_assets.workspace import Workspace
+
+    real = evaluate.answer_fine_tuned
+    monkeypatch.setattr(
+        evaluate, "answer_fine_tuned", lambda *given, progress: real(*given, QUICK, progress=progress)
+    )
+    store = ArtifactStore(tmp_path)
+    pair = evaluate.Evaluation(subject_of(), clip, BackboneEncoder(clip), store)
+    monkeypatch.setattr(assets, "open_evaluation", lambda *_: pair)
+    pairs = dg.MultiPartitionsDefinition(
+        {DATASET: dg.StaticPartitionsDefinition(["leaves"]), MODEL: dg.StaticPartitionsDefinition(["clip"])}
+    )
+    four = [one for one in assets.build_assets(pairs) if one.key.path[-1] != "report"]
+    done = dg.materialize(
+        four,
+        partition_key=dg.MultiPartitionKey({DATASET: "leaves", MODEL: "clip"}),
+        resources={"workspace": Workspace(DatasetRegistry(()), Settings(), store)},
+    )
+    [features] = done.asset_materializations_for_node("evaluation__features")
+    assert "sees the images" in features.metadata["not_needed"].value
+    assert store.sidecar("leaves", pair.file("features")) is None
+    assert pair.read("run_record")["result_type"] == "fine-tuned"
