@@ -207,6 +207,9 @@ def test_what_cannot_be_trained_is_refused(clip, tmp_path):
         answer_fine_tuned(subject_of(("all",) * 36), clip, tmp_path)
     with pytest.raises(UserError, match="no test example"):
         answer_fine_tuned(subject_of(("train",) * 30 + ("val",) * 6), clip, tmp_path)
+    unnamed = subject_of().examples.with_columns(label=pl.Series([0, 1, 3] * 12))
+    with pytest.raises(UserError, match="no declared class"):
+        answer_fine_tuned(subject_of(examples=unnamed), clip, tmp_path)
     with pytest.raises(UserError, match="does not take images of 64 pixels"):
         answer_fine_tuned(subject_of(), clip, tmp_path, replace(QUICK, side=64))
 
