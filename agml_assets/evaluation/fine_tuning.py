@@ -521,6 +521,12 @@ def _parts_of(subject: Subject, labels: Int64[np.ndarray, " n"]) -> Parts:
     for part, name in ((train, "training"), (val, "validation"), (test, "test")):
         if not len(part):
             raise UserError(f"{subject.key!r} has no {name} example. Choose another split, or add images.")
+    known = labels[np.concatenate([train, val])]
+    if known.min() < 0 or known.max() >= len(subject.class_names):
+        raise UserError(
+            f"{subject.key!r} has training or validation examples of no declared class: give each one. "
+            "Choose a probe."
+        )
     if len(np.unique(labels[train])) < 2:
         raise UserError(
             f"The training examples of {subject.key!r} are all of one class: there is nothing to learn."

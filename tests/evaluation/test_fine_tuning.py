@@ -207,6 +207,9 @@ def test_what_cannot_be_trained_is_refused(clip, tmp_path):
         answer_fine_tuned(subject_of(("all",) * 36), clip, tmp_path)
     with pytest.raises(UserError, match="no test example"):
         answer_fine_tuned(subject_of(("train",) * 30 + ("val",) * 6), clip, tmp_path)
+    unnamed = subject_of().examples.with_columns(label=pl.Series([0, 1, 3] * 12))
+    with pytest.raises(UserError, match="no declared class"):
+        answer_fine_tuned(subject_of(examples=unnamed), clip, tmp_path)
     with pytest.raises(UserError, match="does not take images of 64 pixels"):
         answer_fine_tuned(subject_of(), clip, tmp_path, replace(QUICK, side=64))
 
@@ -247,3 +250,36 @@ def test_it_goes_through_the_whole_evaluation_without_features(clip, tmp_path, m
     # Other images or labels are another training.
     other = replace(pair, subject=replace(subject, inputs={"leaves": "2"}))
     assert not other.is_current("predictions")
+
+
+def test_in_the_graph_features_say_that_they_are_not_needed_and_the_rest_is_made(clip, tmp_path, monkeypatch):
+    import dagster as dg
+
+    from agml_assets.evaluation import assets, evaluate
+    from agml_assets.evaluation.backbones import BackboneEncoder
+    from agml_assets.partitions import DATASET, MODEL
+    from agml_assets.registry.datasets import DatasetRegistry
+    from agml_assets.settings import Settings
+    from agml_assets.store import ArtifactStore
+    from agml_assets.workspace import Workspace
+
+    real = evaluate.answer_fine_tuned
+    monkeypatch.setattr(
+        evaluate, "answer_fine_tuned", lambda *given, progress: real(*given, QUICK, progress=progress)
+    )
+    store = ArtifactStore(tmp_path)
+    pair = evaluate.Evaluation(subject_of(), clip, BackboneEncoder(clip), store)
+    monkeypatch.setattr(assets, "open_evaluation", lambda *_: pair)
+    pairs = dg.MultiPartitionsDefinition(
+        {DATASET: dg.StaticPartitionsDefinition(["leaves"]), MODEL: dg.StaticPartitionsDefinition(["clip"])}
+    )
+    four = [one for one in assets.build_assets(pairs) if one.key.path[-1] != "report"]
+    done = dg.materialize(
+        four,
+        partition_key=dg.MultiPartitionKey({DATASET: "leaves", MODEL: "clip"}),
+        resources={"workspace": Workspace(DatasetRegistry(()), Settings(), store)},
+    )
+    [features] = done.asset_materializations_for_node("evaluation__features")
+    assert "sees the images" in features.metadata["not_needed"].value
+    assert store.sidecar("leaves", pair.file("features")) is None
+    assert pair.read("run_record")["result_type"] == "fine-tuned"
