@@ -50,7 +50,7 @@ def test_the_protocol_is_the_published_one():
     """Section by section of the published description: probe, metric, how images of one example are joined."""
     assert {entry.key: (entry.probe, entry.metric, entry.aggregate) for entry in load_tasks().entries} == {
         "beluga": ("knn", "macro_f1", None),
-        "fishnet": ("multilabel", "trait_f1", None),
+        "fishnet": ("multi_label", "trait_f1", None),
         "fungiclef": ("simpleshot_open_set", "user_loss", "mean"),
         "herbarium19": ("linear", "macro_f1", None),
         "iwildcam": ("linear", "macro_f1", None),
