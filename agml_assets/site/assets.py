@@ -100,7 +100,11 @@ def build_assets() -> Sequence[dg.AssetsDefinition]:
         "The site that people browse: leaderboard, comparison of models, models on frozen features, datasets.",
         "html",
         [CARD],
-        [dg.AssetKey(["site", "results"]), *(dg.AssetKey(["leaderboard", name]) for name in _LEADERBOARD), dg.AssetKey(["evaluation", "report"])],
+        [
+            dg.AssetKey(["site", "results"]),
+            *(dg.AssetKey(["leaderboard", name]) for name in _LEADERBOARD),
+            dg.AssetKey(["evaluation", "report"]),
+        ],
     )
     def pages(context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]) -> dg.MaterializeResult:
         """Write the pages from whatever there is, and copy the cards beside them."""

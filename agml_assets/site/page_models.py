@@ -54,10 +54,11 @@ def models_data(results: ModelResults, catalogue: Collection[str], cards: Mappin
         cards: Address of the card by name of the dataset, relative to the pages.
 
     Returns:
-        `models` and `subjects`, in columns. `scores`: for each subject a list of `[model, score, tied, low, high]`,
-        with `[model, score, tied, reason]` where there is no interval; model and reason are places, scores are in
-        [0, 1]. `means`: for each set of subjects whose mean the report has, their places and such a list, of models
-        that have them all. `agreement`: how well ImageNet accuracy predicts.
+        `models` and `subjects`, in columns.
+        `scores`: for each subject a list of `[model, score, tied, low, high]`, or of `[model, score, tied, reason]`
+        without an interval; model and reason are places, scores lie in [0, 1].
+        `means`: for each set of subjects whose mean the report has, their places and such a list, of models that
+        have them all. `agreement`: how well ImageNet accuracy predicts.
     """
     report = results.report or {}
     rows = _rows(results)
@@ -188,9 +189,7 @@ def _rows(results: ModelResults) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (collation_key(row["name"]), row["source"], row["id"]))
 
 
-def _columns(
-    results: ModelResults, catalogue: Collection[str], cards: Mapping[str, str]
-) -> list[dict[str, Any]]:
+def _columns(results: ModelResults, catalogue: Collection[str], cards: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return prior work, tasks, and datasets, in the order of the registry or by name."""
     subjects = (results.report or {}).get("subjects") or {}
     published = results.published
@@ -207,7 +206,10 @@ def _columns(
         columns.append(
             {
                 "key": key,
-                "name": (task and task.display_name) or own.get("display_name") or counting.get(key) or prior.get(key),
+                "name": (task and task.display_name)
+                or own.get("display_name")
+                or counting.get(key)
+                or prior.get(key),
                 "kind": kind,
                 "kingdom": task.kingdom if task else own.get("kingdom"),
                 "modality": task.modality if task else own.get("modality"),
@@ -266,7 +268,10 @@ def _agreement(imagenet: _Values | None) -> list[dict[str, Any]]:
             "of": name,
             "models": one["n_models"],
             **{
-                statistic: [number(one[statistic]), *(number(x) for x in bounds(one["intervals"][statistic]) or ())]
+                statistic: [
+                    number(one[statistic]),
+                    *(number(x) for x in bounds(one["intervals"][statistic]) or ()),
+                ]
                 for statistic in STATISTICS
             },
         }

@@ -81,10 +81,8 @@ def read_site_data(
     )
 
 
-def read_models(
-    store: ArtifactStore, report: Mapping[str, Any] | None, names: Mapping[str, str]
-) -> ModelResults:
-    """Return what there is of models on frozen features, and the published results that $AGML_BIOBENCH_RESULTS names.
+def read_models(store: ArtifactStore, report: Mapping[str, Any] | None, names: Mapping[str, str]) -> ModelResults:
+    """Return what there is of models on frozen features, and the results that $AGML_BIOBENCH_RESULTS names.
 
     Args:
         store: Where scores and run records of the report's evaluations lie.

@@ -79,7 +79,14 @@ def _published(entries):
     names = {"beluga": "Beluga", "herbarium19": "Herbarium19", "newt": "NeWT", "imagenet1k": "ImageNet-1K"}
     tasks = [Task(name=name, display=display) for name, display in names.items()]
     found = [
-        Result(task=task.name, model=model.ckpt, mean=round(rng.random(), 4), bootstrap_mean=0.5, ci_low=None, ci_high=None)
+        Result(
+            task=task.name,
+            model=model.ckpt,
+            mean=round(rng.random(), 4),
+            bootstrap_mean=0.5,
+            ci_low=None,
+            ci_high=None,
+        )
         for task in tasks
         for model in models
         if (task.name, model.ckpt) != ("beluga", "lab/own")
@@ -113,7 +120,9 @@ def hostile(text):
         {**facts, "timestamp": text},
     )
     published = made.published.model_copy(
-        update={"models": [one.model_copy(update={"display": text, "family": text}) for one in made.published.models]}
+        update={
+            "models": [one.model_copy(update={"display": text, "family": text}) for one in made.published.models]
+        }
     )
     return ModelResults(
         report=report, runs=dict.fromkeys(made.runs, run), published=published, names={"beans": text}
@@ -136,7 +145,13 @@ def large(models=200, subjects=100):
 
     described = {"kind": "dataset", "kingdom": None, "modality": None, "metric": "macro_f1"}
     of = {
-        name: {**described, "display_name": name, "test_examples": 900, "independent_groups": 900, "standings": ranked()}
+        name: {
+            **described,
+            "display_name": name,
+            "test_examples": 900,
+            "independent_groups": 900,
+            "standings": ranked(),
+        }
         for name in names
     }
     means = [{**one, "standing": one, "tasks": names, "missing": []} for one in ranked()]

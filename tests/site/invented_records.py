@@ -185,7 +185,7 @@ def hostile(folder):
 
 
 def large(folder):
-    """Return a site of 10,000 run records on 1,000 datasets, 6,200 catalogue entries, 200 models on 100 datasets."""
+    """Return 10,000 run records on 1,000 datasets, 6,200 catalogue entries, 200 models on 100 datasets."""
     rng = random.Random(3)
     records, catalogue = invent_records(datasets=1_000, models=13, ties=0)
     names = list(records)

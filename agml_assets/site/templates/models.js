@@ -124,8 +124,9 @@ function scatter(box, points, {xName, yName, xTicks, xText, alternative}) {
   const setOf = places => [...places].sort((a, b) => a - b).join();
   const known = new Map(DATA.means.map(mean => [setOf(mean.subjects), new Map(mean.scores.map(one => [one[0], one]))]));
   const searchable = models.id.map((id, row) => [textAt(models.name, row), id, textAt(models.checkpoint, row), textAt(models.family, row)].join("\n").toLowerCase());
-  const STEP = 30;
-  let visible = STEP;
+  // Thirty rows at first, fewer of very many columns: what is typed into the search has its answer at once.
+  const rowsOf = columns => Math.max(10, Math.min(30, Math.floor(1500 / columns.length)));
+  let times = 1;
 
   // --- What is shown.
   const FACTS = [
@@ -224,13 +225,14 @@ function scatter(box, points, {xName, yName, xTicks, xText, alternative}) {
       button.addEventListener("click", () => {
         const same = sort.column === column;
         keep("sort", `${column.id}.${(same ? !sort.descending : column.down) ? "d" : "a"}`);
-        visible = STEP;
+        times = 1;
         update();
       });
       return make("th", {scope: "col", class: column.number ? "number" : null,
         "aria-sort": sort.column !== column ? "none" : sort.descending ? "descending" : "ascending"}, button);
     })));
     const sorted = sortRows(rows, sort, means);
+    const visible = times * rowsOf(columns);
     table.tBodies[0].replaceChildren(...sorted.slice(0, visible).map(row => make("tr", {}, ...columns.map((column, place) => {
       const content = [column.cell(row)].flat();
       if (place === 0) return make("th", {scope: "row"}, ...content);
@@ -244,7 +246,7 @@ function scatter(box, points, {xName, yName, xTicks, xText, alternative}) {
     byId("scores-none").hidden = rows.length > 0;
     byId("scores-box").hidden = !rows.length;
   }
-  byId("scores-more").addEventListener("click", () => { visible += 2 * visible; update(); });
+  byId("scores-more").addEventListener("click", () => { times *= 3; update(); });
 
   // --- Which columns.
   const choices = [...FACTS, ...MEANS.map(([id, , name]) => ({id, name})), ...all.map(place => ({id: columnId(place), name: textAt(subjects.name, place)}))];
@@ -378,7 +380,7 @@ function scatter(box, points, {xName, yName, xTicks, xText, alternative}) {
   offer("kingdom", subjects.kingdom.texts, countOf(subjects.kingdom));
   offer("modality", subjects.modality.texts, countOf(subjects.modality));
   byId("intervals").append(make("option", {value: "with intervals"}, "with intervals"));
-  const change = () => { visible = STEP; update(); };
+  const change = () => { times = 1; update(); };
   bindFields(change);
   appliers.push(change);
   update();
