@@ -55,7 +55,7 @@ def models_data(results: ModelResults, catalogue: Collection[str], cards: Mappin
 
     Returns:
         `models` and `subjects`, in columns.
-        `scores`: for each subject a list of `[model, score, tied, low, high]`, or of `[model, score, tied, reason]`
+        `scores`: for each subject a list of `[model, score, tied, low, high]`, or `[model, score, tied, reason]`
         without an interval; model and reason are places, scores lie in [0, 1].
         `means`: for each set of subjects whose mean the report has, their places and such a list, of models that
         have them all. `agreement`: how well ImageNet accuracy predicts.
