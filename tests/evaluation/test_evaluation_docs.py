@@ -49,6 +49,7 @@ def test_the_commands_are_those_that_are_tested():
     assert PUBLISHED.startswith("export AGML_BIOBENCH_RESULTS=")
 
 
+@pytest.mark.slow
 def test_from_nothing_to_a_score_on_the_board_and_on_the_pages(place):
     root, _ = place
     assert "up to date" in run(place, RUN)
