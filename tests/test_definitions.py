@@ -135,6 +135,7 @@ SITE = {
     "site/pages": {
         "report/card",
         "site/results",
+        "evaluation/report",
         *(f"leaderboard/{name}" for name in ("board", "global", "run_records")),
     },
 }

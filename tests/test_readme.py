@@ -42,6 +42,8 @@ ONE_METRIC = (
 )
 MANY = ("agml-assets run sample bean_disease_uganda", "agml-assets run --all")
 LEADERBOARD = "dagster job execute -m agml_assets.definitions -j leaderboard"
+EVALUATE = "agml-assets evaluate sample --model efficientnet_lite0"
+MODEL_REPORT = "dagster job execute -m agml_assets.definitions -j model_report"
 SITE = "dagster job execute -m agml_assets.definitions -j site_files"
 BACKFILL = "dagster job backfill -w workspace.yaml -j benchmark "
 SOME = BACKFILL + "--partitions sample,bean_disease_uganda --noprompt"
@@ -90,7 +92,8 @@ def shell(command: str, root: Path, env: dict[str, str]) -> subprocess.Completed
 
 def test_no_command_of_the_readme_is_untested():
     tested = {*MAKE, ACTIVATE, *PIP, FOLDER, *REMOTE, *MANY, *EXPORTS, BENCHMARK, ONE_METRIC, SITE, SOME, ALL}
-    assert {line for block in blocks("sh") for line in block.splitlines()} == tested | {LEADERBOARD}
+    tested |= {LEADERBOARD, EVALUATE, MODEL_REPORT}
+    assert {line for block in blocks("sh") for line in block.splitlines()} == tested
 
 
 @pytest.mark.parametrize("command", MAKE)
@@ -200,7 +203,7 @@ def benchmarked(tmp_path_factory):
     root = tmp_path_factory.mktemp("readme")
     env = environment(root)
     (root / "performance").mkdir()
-    for command in (BENCHMARK, SITE, LEADERBOARD):
+    for command in (BENCHMARK, EVALUATE, MODEL_REPORT, SITE, LEADERBOARD):
         done = shell(command, root, env)
         assert done.returncode == 0, done.stderr[-3000:]
     return root, env
@@ -246,6 +249,17 @@ def test_the_site_has_the_files_that_are_named(benchmarked):
 
 
 @pytest.mark.slow
+def test_the_models_page_shows_the_evaluation_of_the_sample(benchmarked):
+    root, _ = benchmarked
+    report = json.loads((root / "results/_platform/evaluation/report.json").read_text())
+    [standing] = report["subjects"]["sample"]["standings"]
+    assert 0.5 < standing["score"] <= 1
+    page = (root / "results/_platform/site/pages/models.html").read_text()
+    assert "1 model evaluated here, on 1 task or dataset." in page
+    assert '"id":["efficientnet_lite0"]' in page
+
+
+@pytest.mark.slow
 def test_results_lie_where_the_table_says(benchmarked):
     root, _ = benchmarked
     places = re.findall(r"^\| `((?:<dataset>|_platform)/[^`]*)`", README, re.M)
@@ -257,10 +271,11 @@ def test_results_lie_where_the_table_says(benchmarked):
 
 def test_the_table_of_jobs_is_complete():
     from jobs.dataset_jobs import build_jobs
+    from jobs.evaluation_jobs import evaluation_jobs
     from jobs.leaderboard_jobs import leaderboard_job
     from jobs.site_jobs import site_files_job
 
-    jobs = [job.name for job in (*build_jobs(), site_files_job(), leaderboard_job())]
+    jobs = [job.name for job in (*build_jobs(), site_files_job(), leaderboard_job(), *evaluation_jobs())]
     table = README.partition("| job |")[2].partition("\n\n")[0]
     assert re.findall(r"^\| `(\w+)` \|", table, re.M) == jobs
 

@@ -81,7 +81,7 @@ class Evaluation:
         if self.store.sidecar(self.subject.key, self.file(step)) is None:
             raise UserError(
                 f"{self.subject.key!r} with model {self.model.key!r}: evaluation/{step} is not in the store. "
-                f"Make it first: agml-assets evaluate {self.subject.key} {self.model.key}"
+                f"Make it first: agml-assets evaluate {self.subject.key} --model {self.model.key}"
             )
         return self.store.read(self.subject.key, self.file(step))
 

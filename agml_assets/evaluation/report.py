@@ -23,7 +23,7 @@ from agml_assets.evaluation.scoring import labels_of
 from agml_assets.evaluation.summary import MeanScore, TaskScores, average_kinds, average_tasks, score_task
 from agml_assets.evaluation.ways import ASKED
 from agml_assets.registry.models import ModelEntry, ModelRegistry, load_models
-from agml_assets.registry.tasks import TaskRegistry, load_tasks
+from agml_assets.registry.tasks import TaskEntry, TaskRegistry, load_tasks
 from agml_assets.store import PLATFORM, ArtifactStore, dump_json
 from agml_assets.workspace import Workspace
 
@@ -91,7 +91,7 @@ def build_report(
     counting = [scored[key] for key, entry in entries.items() if entry.counts_in_mean]
     datasets = [one for key, one in scored.items() if key not in entries]
     report: dict[str, Any] = {
-        "subjects": {key: _subject(one) for key, one in scored.items()},
+        "subjects": {key: _subject(one, entries.get(key)) for key, one in scored.items()},
         "left_out": dict(left_out),
         "mean_over_tasks": _means(average_tasks(counting)) if counting else [],
         "mean_over_datasets": _means(average_tasks(datasets)) if datasets else [],
@@ -110,6 +110,7 @@ def build_report(
             "checkpoint": known[model].checkpoint,
             "parameters": known[model].parameters,
             "resolution": known[model].resolution,
+            "release_date": str(known[model].release_date or "") or None,
         }
         for model in sorted({result.model for one in scored.values() for result in one.results})
     }
@@ -180,9 +181,13 @@ def _labels(frame: pl.DataFrame, column: str) -> np.ndarray:
     return labels_of(frame.sort("example"), column)
 
 
-def _subject(one: TaskScores) -> dict[str, Any]:
+def _subject(one: TaskScores, entry: TaskEntry | None) -> dict[str, Any]:
     intervals = {result.model: result.interval for result in one.results}
     return {
+        "display_name": entry.display_name if entry else one.task,
+        "kind": "dataset" if entry is None else "task" if entry.counts_in_mean else "prior work",
+        "kingdom": entry.kingdom if entry else None,
+        "modality": entry.modality if entry else None,
         "metric": one.metric,
         "test_examples": one.n_examples,
         "independent_groups": len(one.group_sizes),

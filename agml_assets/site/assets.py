@@ -97,10 +97,14 @@ def build_assets() -> Sequence[dg.AssetsDefinition]:
 
     @_site_asset(
         "pages",
-        "The site that people browse: leaderboard, comparison of models, datasets. Opens from disk.",
+        "The site that people browse: leaderboard, comparison of models, models on frozen features, datasets.",
         "html",
         [CARD],
-        [dg.AssetKey(["site", "results"]), *(dg.AssetKey(["leaderboard", name]) for name in _LEADERBOARD)],
+        [
+            dg.AssetKey(["site", "results"]),
+            *(dg.AssetKey(["leaderboard", name]) for name in _LEADERBOARD),
+            dg.AssetKey(["evaluation", "report"]),
+        ],
     )
     def pages(context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]) -> dg.MaterializeResult:
         """Write the pages from whatever there is, and copy the cards beside them."""

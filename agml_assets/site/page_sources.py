@@ -4,14 +4,21 @@ What is not there yet is named, and missed by nobody. The pages themselves are m
 """
 
 import json
+import os
 from collections.abc import Mapping
 from typing import Any
 
 from upath import UPath
 
+from agml_assets.evaluation.evaluate import FILES
+from agml_assets.evaluation.published import read_results
 from agml_assets.leaderboard.catalogue import Catalogue
 from agml_assets.registry.datasets import DatasetRegistry
+from agml_assets.registry.models import load_models
+from agml_assets.registry.tasks import load_tasks
 from agml_assets.report.artifacts import CARD, RESULT
+from agml_assets.settings import expand_path
+from agml_assets.site.page_models import ModelResults
 from agml_assets.site.pages import SiteData
 from agml_assets.site.results import site_names
 from agml_assets.store import PLATFORM, ArtifactStore
@@ -24,6 +31,7 @@ _FILES = {
     "board": ("leaderboard/board.json", "not made yet; the job leaderboard makes it"),
     "manifest": ("leaderboard/global.json", "not made yet; the job leaderboard makes it"),
     "run_records": ("leaderboard/run_records.json", "not made yet; the job leaderboard makes it"),
+    "model_report": ("evaluation/report.json", "not made yet; the job model_report makes it"),
     "reports": ("site/results.json", "not made yet; the asset site/results makes it"),
 }
 
@@ -63,9 +71,51 @@ def read_site_data(
         elif not entry.retired and entry.key not in cards:
             missing[entry.key] = "no card yet"
     names = site_names(registry)
+    report = found.pop("model_report", None)
     return SiteData(
-        **found, catalogue=catalogue, cards={names[key]: card_file(key) for key in cards}, missing=missing
+        **found,
+        catalogue=catalogue,
+        cards={names[key]: card_file(key) for key in cards},
+        models=read_models(store, report, names),
+        missing=missing,
     )
+
+
+def read_models(store: ArtifactStore, report: Mapping[str, Any] | None, names: Mapping[str, str]) -> ModelResults:
+    """Return what there is of models on frozen features, and the results that $AGML_BIOBENCH_RESULTS names.
+
+    Args:
+        store: Where scores and run records of the report's evaluations lie.
+        report: `evaluation/report.json`, or None.
+        names: Name of a dataset on the site by its key.
+
+    Raises:
+        UserError: The file of published results is absent or of another shape.
+    """
+    pairs = [
+        (subject, standing["model"])
+        for subject, one in ((report or {}).get("subjects") or {}).items()
+        for standing in one["standings"]
+    ]
+    file = os.environ.get("AGML_BIOBENCH_RESULTS")
+    return ModelResults(
+        report=report,
+        runs={pair: (_step(store, *pair, "scores"), _step(store, *pair, "run_record")) for pair in pairs},
+        published=read_results(expand_path(file)) if file else None,
+        registered=load_models().published(),
+        tasks={entry.key: entry for entry in load_tasks().entries},
+        names=names,
+    )
+
+
+def _step(store: ArtifactStore, subject: str, model: str, step: str) -> Mapping[str, Any]:
+    """Return what an evaluation has stored; nothing where it is gone since the report was made."""
+    try:
+        text = store.path(subject, f"evaluation/{model}/{FILES[step]}").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    found: Mapping[str, Any] = json.loads(text)
+    return found
 
 
 def copy_cards(cards: Mapping[str, UPath], store: ArtifactStore) -> None:

@@ -22,19 +22,22 @@ from agml_assets.site.page_catalogue import catalogue_data
 from agml_assets.site.page_columns import shown
 from agml_assets.site.page_comparison import comparison_data
 from agml_assets.site.page_left_out import left_out_data
+from agml_assets.site.page_models import OWN, PUBLISHED, ModelResults, models_data, runs_data
 from agml_assets.site.page_runs import details_of_board, runs_of_board
 
 PAGES = {
     "index": "Leaderboard",
     "compare": "Compare models",
+    "models": "Models",
+    "model": "Model",
     "datasets": "Datasets",
     "dataset": "Dataset",
     "left_out": "Left out",
 }
 """Title by name of each page; `<name>.html` is its file."""
 
-_IN_NAVIGATION = ("index", "compare", "datasets", "left_out")
-_SECTION_OF = {"dataset": "datasets"}
+_IN_NAVIGATION = ("index", "compare", "models", "datasets", "left_out")
+_SECTION_OF = {"dataset": "datasets", "model": "models"}
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ class SiteData:
         reports: Report by name, as in `results.json` of the site.
         catalogue: The catalogue of datasets.
         cards: Address of the card by name of the dataset, relative to the pages.
+        models: Models on frozen features.
         missing: Reason by dataset or file that could not be shown.
     """
 
@@ -57,6 +61,7 @@ class SiteData:
     reports: Mapping[str, Any] = field(default_factory=dict)
     catalogue: Catalogue = field(default_factory=Catalogue)
     cards: Mapping[str, str] = field(default_factory=dict)
+    models: ModelResults = field(default_factory=ModelResults)
     missing: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -72,9 +77,12 @@ def build_pages(data: SiteData) -> dict[str, str]:
     catalogue = catalogue_data(data.catalogue.entries, data.reports, data.cards, count)
     agricultural = {name: facts.get("agricultural_task") for name, facts in (board.get("datasets") or {}).items()}
     left_out = left_out_data(data.board, data.run_records, data.missing)
+    models = models_data(data.models, catalogue["name"], data.cards)
     contents: dict[str, dict[str, Any]] = {
         "index": {"runs": runs},
         "compare": comparison_data(data.manifest, agricultural),
+        "models": models,
+        "model": {**models, "runs": runs_data(data.models, models)},
         "datasets": {"catalogue": catalogue},
         "dataset": {
             "catalogue": catalogue,
@@ -83,7 +91,10 @@ def build_pages(data: SiteData) -> dict[str, str]:
         },
         "left_out": left_out,
     }
-    numbers = _headline(data, runs, others=len(catalogue["name"]) - len(data.catalogue.entries))
+    numbers = {
+        **_headline(data, runs, others=len(catalogue["name"]) - len(data.catalogue.entries)),
+        **_models_headline(models),
+    }
     return {f"{name}.html": _render(name, content, numbers) for name, content in contents.items()}
 
 
@@ -112,6 +123,17 @@ def _headline(data: SiteData, runs: Mapping[str, Any], others: int) -> dict[str,
         "missing": len(data.missing),
         "has_board": data.board is not None,
         "has_manifest": data.manifest is not None,
+    }
+
+
+def _models_headline(models: Mapping[str, Any]) -> dict[str, Any]:
+    source = models["models"]["source"]
+    rows = Counter(source["texts"][place] for place in source["at"])
+    return {
+        "frozen_own": rows[OWN],
+        "frozen_published": rows[PUBLISHED],
+        "frozen_subjects": len(models["subjects"]["key"]),
+        "frozen_scores": sum(map(len, models["scores"])),
     }
 
 

@@ -7,6 +7,7 @@ import polars as pl
 
 from agml_assets.leaderboard.outputs import OUTPUTS, read_source
 from agml_assets.site.pages import SiteData
+from tests.site import invented_models
 
 CROPS = ("tomato", "rice", "maize", "coffee", "grape", "wheat", "apple", "bean")
 KINDS = {
@@ -153,7 +154,9 @@ def usual(folder):
     records[third].append({**records[third][0], "model": "maker/loss", "metrics": {"loss": 0.2}})
     records["unknown_set"] = [{**records[first][0], "dataset": "owner/unknown_set"}]
     cards, missing = {first: "cards/first.html"}, {"never_run": "no report yet"}
-    return site_of(folder, records, entries, reports=reports, cards=cards, missing=missing)
+    # One evaluated dataset has a page and a card; the other is not in the catalogue.
+    models = invented_models.results(names={"beans": first, "rice": "rice"})
+    return site_of(folder, records, entries, reports=reports, cards=cards, models=models, missing=missing)
 
 
 def hostile(folder):
@@ -177,11 +180,12 @@ def hostile(folder):
     ]
     unavailable = {"metrics": {}, "score": {"unavailable": {"annotation": HOSTILE}}}
     reports = {name: report(date=HOSTILE), "constructor": unavailable, odd: 3}
-    return site_of(folder, records, catalogue, reports=reports, missing={HOSTILE: HOSTILE})
+    models = invented_models.hostile(HOSTILE)
+    return site_of(folder, records, catalogue, reports=reports, models=models, missing={HOSTILE: HOSTILE})
 
 
 def large(folder):
-    """Return a site of 10,000 run records on 1,000 datasets and 6,200 catalogue entries."""
+    """Return 10,000 run records on 1,000 datasets, 6,200 catalogue entries, 200 models on 100 datasets."""
     rng = random.Random(3)
     records, catalogue = invent_records(datasets=1_000, models=13, ties=0)
     names = list(records)
@@ -189,7 +193,7 @@ def large(folder):
         records[names[number % len(names)]].pop()
     entries = [*catalogue, {"name": "iNatAg"}, *parts_of_collections(5_199)]
     reports = {name: report(round(rng.uniform(1, 9), 1)) for name in names[:300]}
-    return site_of(folder, records, entries, reports=reports)
+    return site_of(folder, records, entries, reports=reports, models=invented_models.large())
 
 
 SITES = {

@@ -127,6 +127,8 @@ def a_dataset(data, place=0):
 
 def address(place, page, data):
     hash_ = f"#dataset={a_dataset(data)}" if page == "dataset" else ""
+    if page == "model" and data.models.report:
+        hash_ = f"#model={next(iter(data.models.report['models']))}"
     return (place / f"{page}.html").as_uri() + hash_
 
 

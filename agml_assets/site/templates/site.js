@@ -219,3 +219,35 @@ function scoreText(all, score, axes) {
   const text = `${fixed(value, 1)}${low === undefined ? "" : ` [${fixed(low, 1)}, ${fixed(high, 1)}]`}`;
   return missing ? [text, make("br"), muted(`${axes.length - missing} of ${axes.length} axes`)] : text;
 }
+
+// --- Models on frozen features. A score is `[model, score, tied, low, high]`, or has the place of a reason for `low`.
+const hundred = value => fixed(100 * value, 1);
+const hasEnds = one => one !== null && one.length > 4;
+const endsText = one => `[${hundred(one[3])}, ${hundred(one[4])}]`;
+const TIED = "may be as good as the best";
+function spoken(text) { return make("span", {class: "spoken"}, text); }
+function modelLink(models, row) { return link(nameText(textAt(models.name, row)), "model.html", {model: modelId(models, row)}); }
+// Own and published rows can have one name: an address says which.
+function modelId(models, row) { return `${textAt(models.source, row) === "published" ? "published:" : ""}${models.id[row]}`; }
+function subjectLink(subjects, place) {
+  const name = textAt(subjects.name, place), dataset = textAt(subjects.dataset, place), home = textAt(subjects.home, place);
+  if (dataset) return link(nameText(name), "dataset.html", {dataset});
+  return home ? make("a", {href: home, rel: "noreferrer"}, nameText(name)) : nameText(name);
+}
+// A dot with its interval on a scale from `from` to `to`.
+function track(one, from, to, text) {
+  const position = value => 100 * Math.min(1, Math.max(0, (value - from) / (to - from || 1)));
+  const dot = make("span", {class: "dot"});
+  dot.style.left = `${position(one[1])}%`;
+  const reach = hasEnds(one) ? make("span", {class: "reach"}) : null;
+  if (reach) {
+    reach.style.left = `${position(one[3])}%`;
+    reach.style.width = `${position(one[4]) - position(one[3])}%`;
+  }
+  return make("div", {class: "scale", role: "img", "aria-label": text}, reach, dot);
+}
+function scoreWithEnds(one, reasons) {
+  const value = one[2] ? [make("b", {}, hundred(one[1])), spoken(`, ${TIED}`)] : [hundred(one[1])];
+  if (hasEnds(one)) return [...value, " ", endsText(one)];
+  return [...value, make("br"), make("span", {class: "how reason"}, `no interval${reasons[one[3]] ? `: ${reasons[one[3]]}` : ""}`)];
+}
