@@ -145,6 +145,24 @@ LEADERBOARD = {
     **{f"leaderboard/{name}": {"leaderboard/run_records"} for name in ("index", "global", "board")},
 }
 
+READ_OF_A_DATASET = {
+    "dataset/image_index",
+    "dataset/pixel_hashes",
+    "dataset/pixels",
+    "dataset/splits",
+    "embeddings/duplicate_groups",
+    "training/grouped_splits",
+}
+
+EVALUATION = {
+    "evaluation/features": READ_OF_A_DATASET,
+    "evaluation/predictions": {"evaluation/features"},
+    "evaluation/scores": {"evaluation/predictions"},
+    "evaluation/run_record": {"evaluation/scores"},
+}
+
+MODEL_REPORT = {"evaluation/report": {"evaluation/run_record"}}
+
 CHECKS = {
     ("dataset/image_index", "images_are_readable", True),
     ("dataset/splits", "split_recipes_were_followed", False),
@@ -213,6 +231,8 @@ def test_the_graph_has_these_assets_and_dependencies(specs):
         "quality/score": scored,
         **dict.fromkeys(REPORT, reported),
         "report/croissant": reported | {"report/issues"},
+        **EVALUATION,
+        **MODEL_REPORT,
         **LEADERBOARD,
         **SITE,
     }
@@ -223,6 +243,7 @@ def test_an_asset_stands_in_the_group_of_its_room(specs):
     assert {key: room for key, room in rooms.items() if key.partition("/")[0] != room} == {
         "result": "report",
         "config_used": "report",
+        "evaluation/report": "model_report",  # of all pairs, in its own job
     }
 
 
@@ -248,9 +269,16 @@ def test_every_check_has_its_partition_and_blocks_only_where_a_number_would_be_f
 def test_the_heaviest_dataset_comes_first(specs):
     partitions = specs["dataset/image_index"].partitions_def
     assert partitions.get_partition_keys() == ["large", "small"]
-    whole = SITE.keys() | LEADERBOARD.keys()
-    assert all(spec.partitions_def == partitions for key, spec in specs.items() if key not in whole)
+    whole = SITE.keys() | LEADERBOARD.keys() | MODEL_REPORT.keys()
+    of_pairs = EVALUATION.keys()
+    assert all(spec.partitions_def == partitions for key, spec in specs.items() if key not in whole | of_pairs)
     assert all(specs[key].partitions_def is None for key in whole)
+    pairs = {specs[key].partitions_def for key in of_pairs}
+    assert len(pairs) == 1
+    [dimensions] = ({one.name: one.partitions_def for one in pair.partitions_defs} for pair in pairs)
+    assert dimensions["dataset"].get_partition_keys()[:2] == ["large", "small"]
+    assert {"plantnet", "beluga"} <= set(dimensions["dataset"].get_partition_keys())
+    assert "efficientnet_lite0" in dimensions["model"].get_partition_keys()
 
 
 def test_each_job_holds_what_its_name_says():
@@ -263,6 +291,8 @@ def test_each_job_holds_what_its_name_says():
             "structural_quality",
             "embedding_quality",
             "training_quality",
+            "evaluate_models",
+            "model_report",
             "leaderboard",
             "site_files",
         )
@@ -283,6 +313,8 @@ def test_each_job_holds_what_its_name_says():
     assert selected["structural_quality"] == structure | phase_1 | report
     assert selected["embedding_quality"] == vectors | phase_2 | report
     assert selected["training_quality"] == trained | phase_3 | report
+    assert selected["evaluate_models"] == set(EVALUATION)
+    assert selected["model_report"] == set(MODEL_REPORT)
     assert selected["leaderboard"] == set(LEADERBOARD)
     assert selected["site_files"] == set(SITE)
 
