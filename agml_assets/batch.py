@@ -65,6 +65,8 @@ def choose_keys(registry: DatasetRegistry, asked: Sequence[str]) -> list[str]:
         UserError: Names every one that is unknown or retired, with what looks like it.
     """
     if not asked:
+        if not registry.keys():
+            raise UserError(f"No dataset is registered in {registry.where}, or all are retired.")
         return registry.keys()
     wanted, problems = set(), []
     for text in asked:
@@ -181,8 +183,8 @@ def _up_to_date(workspace: Workspace, key: str, phases: Sequence[int] | None) ->
         if to_make(bench):
             return None
         score, reason = overall_score(bench)
-    except (UserError, OSError, ValueError):
-        return None  # the process started for it says what is wrong, in its log
+    except Exception:
+        return None  # the process started for it says what is wrong, in its log; the others are tried all the same
     return Outcome(key, "up to date", score, monotonic() - started, reason)
 
 
@@ -190,8 +192,9 @@ def _read_score(workspace: Workspace, key: str, phases: Sequence[int] | None) ->
     """Return how a dataset stands whose process says that it is done."""
     try:
         score, reason = overall_score(_bench(workspace, key, phases))
-    except (UserError, OSError) as error:
-        return "failed", None, f"its report cannot be read: {error}"
+    except Exception as error:  # whatever a damaged report leads to, the next dataset is tried
+        why = error.message if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+        return "failed", None, f"its report cannot be read: {why}"
     return "not scored" if score is None else "scored", score, reason
 
 

@@ -116,6 +116,11 @@ def _run_many(options: argparse.Namespace) -> int:
 
     signal.siginterrupt(signal.SIGINT, True)  # Polars lets waiting go on after Ctrl-C
     workspace = open_workspace(options.results, options.config)
+    if not workspace.store.is_shared:
+        raise UserError(
+            "A results root memory:// is gone with its process, and each of several datasets has one of its own. "
+            "Run one with --dataset, or name a folder or a bucket."
+        )
     keys = choose_keys(workspace.registry, options.keys)
     logs = log_folder(workspace.store)
     outcomes = []

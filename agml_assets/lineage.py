@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from agml_assets.settings import Settings
-from agml_assets.store import ArtifactStore
+from agml_assets.store import ArtifactStore, Sidecar
 
 
 @dataclass(frozen=True)
@@ -97,13 +97,8 @@ def _judge_one(
     made = store.sidecar(dataset, artifact.file)
     if made is None:
         return Verdict("missing", "not made yet")
-    if made.code_version != artifact.code_version:
-        return Verdict("stale", f"made by code version {made.code_version}, now {artifact.code_version}")
-    for name, value in settings.used(artifact.settings).items():
-        if made.settings.get(name) != value:
-            return Verdict("stale", f"made with {name} = {made.settings.get(name)!r}, now {value!r}")
-    if artifact.reads_source and made.source_digest != source:
-        return Verdict("stale", "the source has changed")
+    if reason := _differs(store, dataset, artifact, made, settings, source):
+        return Verdict("stale", reason)
     for name in artifact.inputs:
         if verdicts[name].state != "current":
             return Verdict("stale", f"{name} is {verdicts[name].state}")
@@ -111,3 +106,20 @@ def _judge_one(
         if upstream is None or made.inputs.get(name) != upstream.digest:
             return Verdict("stale", f"{name} has changed since")
     return Verdict("current")
+
+
+def _differs(
+    store: ArtifactStore, dataset: str, artifact: Artifact, made: Sidecar, settings: Settings, source: str | None
+) -> str | None:
+    """Return in what a stored artifact differs from today's, its inputs apart; None where in nothing."""
+    # Arrays and tables are too large to be read for this; what reports are made from is not.
+    if artifact.suffix == ".json" and store.is_local and not store.is_intact(dataset, artifact.file):
+        return "the file is not the one that was written"
+    if made.code_version != artifact.code_version:
+        return f"made by code version {made.code_version}, now {artifact.code_version}"
+    for name, value in settings.used(artifact.settings).items():
+        if made.settings.get(name) != value:
+            return f"made with {name} = {made.settings.get(name)!r}, now {value!r}"
+    if artifact.reads_source and made.source_digest != source:
+        return "the source has changed"
+    return None

@@ -62,6 +62,27 @@ def exclusive(path: Path, what: str, holder: str) -> Iterator[str | None]:
         lock.release()
 
 
+def wait_until_free(path: Path, what: str) -> None:
+    """Wait as long as another process holds the lock file `path`, naming it; nothing is held afterwards.
+
+    The note on a holder that was killed stays for who takes the lock next.
+    """
+    if not path.exists():
+        return
+    lock = FileLock(path, mode=0o666)
+    reminded = -_REMIND_S
+    while True:
+        try:
+            lock.acquire(timeout=1.0)
+        except Timeout:
+            if time.monotonic() - reminded >= _REMIND_S:
+                logger.warning("Waiting for %s: held by %s.", what, _describe(path.with_suffix(".holder.json")))
+                reminded = time.monotonic()
+        else:
+            lock.release()
+            return
+
+
 class Unfinished:
     """A new hidden file, locked until it is closed; then it is gone, unless it was given another name.
 

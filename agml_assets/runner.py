@@ -10,9 +10,11 @@ from upath import UPath
 
 from agml_assets.errors import UserError
 from agml_assets.lineage import Artifact
+from agml_assets.locks import wait_until_free
 from agml_assets.quality.summary import failures_of_run
 from agml_assets.report.artifacts import RESULT
-from agml_assets.todo import open_dataset, to_make
+from agml_assets.store import PLATFORM
+from agml_assets.todo import open_dataset, read_again, to_make
 from agml_assets.workspace import DatasetWorkspace, Workspace
 
 if TYPE_CHECKING:
@@ -67,7 +69,13 @@ def run_dataset(
         compound_label_cols=compound_label_cols,
     )
     path = bench.store.path(bench.key, RESULT.file)
+    # What another run is making at this moment shall not be made twice.
+    lock = bench.store.local_folder(PLATFORM, "locks") / f"{bench.key}.lock"
+    wait_until_free(lock, f"dataset {bench.key!r}")
     todo = to_make(bench, force=force)
+    if not force and (first := read_again(bench, todo)):
+        _execute(workspace, bench, first)
+        todo = to_make(bench)
     if todo:
         execute(workspace, bench, todo)
     else:

@@ -198,12 +198,23 @@ def results_root(explicit: str | Path | None, settings: Settings) -> UPath:
     if "://" not in text:
         return UPath(expand_path(text, what).absolute())
     url = _expand_variables(text, what)
+    refuse_password(url)
     try:
         root = UPath(url)
         _ = root.fs  # the driver of a protocol is imported when it is first needed
-    except (ValueError, ImportError) as error:
+    except (ValueError, ImportError, OSError, EOFError) as error:
         raise UserError(f"The {what} {url!r} cannot be used: {error}.") from None
     return root
+
+
+def refuse_password(root: str) -> None:
+    """Raise `UserError` where the location of results holds a password."""
+    before = root.partition("://")[2].partition("/")[0].rpartition("@")[0]
+    if ":" in before:
+        raise UserError(
+            "The results root holds a password, which every report would repeat. Leave it out, and set the "
+            "credentials in the environment (for S3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)."
+        )
 
 
 def expand_path(text: str, what: str = "path") -> Path:

@@ -28,7 +28,7 @@ from upath import UPath
 from agml_assets.disk import named_when_full
 from agml_assets.errors import UserError
 from agml_assets.locks import UNFINISHED, Unfinished, remove_unfinished
-from agml_assets.settings import expand_path
+from agml_assets.settings import expand_path, refuse_password
 
 logger = logging.getLogger(__name__)
 
@@ -87,11 +87,16 @@ class ArtifactStore:
         if self.is_local:
             self.root = UPath(Path(self.root.path).absolute())
         else:
-            _refuse_password(str(self.root))
+            refuse_password(str(self.root))
             # Another process may write there: a listing that was right a minute ago is not.
             self.root = UPath(root, **{**self.root.storage_options, "use_listings_cache": False})
         self._scratch = scratch
         self._reached = False
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes see what this one writes."""
+        return self.root.protocol != "memory"
 
     @property
     def scratch(self) -> Path:
@@ -364,15 +369,6 @@ def _staging_beside(marker: Path) -> Path:
 def _discard(marker: Unfinished, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     marker.close()
-
-
-def _refuse_password(root: str) -> None:
-    before = root.partition("://")[2].partition("/")[0].rpartition("@")[0]
-    if ":" in before:
-        raise UserError(
-            "The results root holds a password, which every report would repeat. Leave it out, and set the "
-            "credentials in the environment (for S3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)."
-        )
 
 
 def dump_json(value: Any) -> str:

@@ -1,6 +1,6 @@
 """Find a dataset, registered or not, and say what of it is not current. Reads the store alone; runs nothing."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,17 @@ def to_make(bench: DatasetWorkspace, *, force: bool = False) -> list[Artifact]:
     return [*stale, SCORE, *REPORT_ARTIFACTS]
 
 
+def read_again(bench: DatasetWorkspace, todo: Sequence[Artifact]) -> list[Artifact]:
+    """Return what of `todo` is to be made of the images first, because they may be what they were.
+
+    A file that was touched or copied makes a dataset another one until it is read; where what is read is the same
+    to the byte, nothing behind it has to be made again.
+    """
+    stale = [a for a in todo if a.reads_source and bench.store.sidecar(bench.key, a.file) is not None]
+    behind = [a for a in todo if a.inputs and bench.store.sidecar(bench.key, a.file) is not None]
+    return stale if stale and behind else []
+
+
 def last_config(bench: DatasetWorkspace) -> dict[str, Any]:
     """Return the stored `config_used.json`; empty where there is none, or a damaged one."""
     if bench.store.sidecar(bench.key, CONFIG_USED.file) is None:
@@ -85,7 +96,7 @@ def last_config(bench: DatasetWorkspace) -> dict[str, Any]:
         config: dict[str, Any] = bench.store.read(bench.key, CONFIG_USED.file)
     except ValueError:
         return {}
-    return config
+    return config if isinstance(config, dict) else {}
 
 
 def _refuse_the_place_of_another(bench: DatasetWorkspace) -> None:
@@ -105,6 +116,9 @@ def _was_removed(bench: DatasetWorkspace, artifact: Artifact) -> bool:
 
 
 def _report_is_current(bench: DatasetWorkspace, verdicts: Mapping[str, Verdict]) -> bool:
-    if any(bench.store.sidecar(bench.key, artifact.file) is None for artifact in (SCORE, *REPORT_ARTIFACTS)):
+    files = [artifact.file for artifact in (SCORE, *REPORT_ARTIFACTS)]
+    if any(bench.store.sidecar(bench.key, file) is None for file in files):
+        return False
+    if bench.store.is_local and not all(bench.store.is_intact(bench.key, file) for file in files):
         return False
     return last_config(bench) == build_config_used(bench, verdicts)

@@ -84,10 +84,17 @@ class DatasetWorkspace:
 
 
 def _refuse_results_inside(entry: DatasetEntry, store: ArtifactStore) -> None:
-    """Refuse a results root inside the dataset's folder: every run would change the dataset."""
+    """Refuse results among the images: every run would change the dataset, and who clears up would lose it."""
     if entry.path is None or not store.is_local:
         return
     root, images = Path(store.root.path).resolve(), entry.path.resolve()
+    place = root / entry.key
+    if place.is_relative_to(images) or images.is_relative_to(place):
+        raise UserError(
+            f"Dataset {entry.key!r}: its results would lie in {place}, which holds its images or lies among them "
+            f"({images}). Name another results root with --results, $AGML_RESULTS or the setting 'output_dir', or "
+            "give the dataset another `key`."
+        )
     if root.is_relative_to(images):
         raise UserError(
             f"Dataset {entry.key!r}: the results root {root} lies inside the dataset's folder {images}. "

@@ -56,7 +56,10 @@ def _run_key(workspace: Workspace, key: str) -> str | None:
     dataset = DatasetWorkspace(workspace.registry.get(key), workspace.settings, workspace.store)
     wanted = _facts(dataset.entry)
     held = last_config(dataset).get("dataset")
-    if held and {name: value for name, value in held.items() if name not in _OF_NO_CONSEQUENCE} == wanted:
+    if (
+        isinstance(held, dict)
+        and {name: value for name, value in held.items() if name not in _OF_NO_CONSEQUENCE} == wanted
+    ):
         return None
     sidecar = workspace.store.sidecar(key, CONFIG_USED.file)
     return f"{key}:{_digest(wanted)}:{sidecar.digest[:16] if sidecar else 'none'}"

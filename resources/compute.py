@@ -78,6 +78,11 @@ class Compute:
             clear_record(dataset, step.name)  # a job of a killed run would write the same artifact
             yield from (make or step.make)(works)
             return
+        if not dataset.store.is_shared:
+            raise UserError(
+                f"A results root memory:// is seen by its own process alone: compute in process, "
+                f"not by {self.mode}, or name a folder or a bucket."
+            )
         run = _run_subprocess
         if self.mode == "slurm":
             run = self._run_job

@@ -223,13 +223,18 @@ class _Listing:
 
 
 def list_fingerprint(root: Path) -> str:
-    """Return a digest of the paths, sizes and modification times of all visible files below `root`."""
+    """Return a digest of the paths, sizes and modification times of all visible files below `root`.
+
+    Linked folders count where they lead to one inside, as images are read from them, and not up their own path.
+    """
     if root.is_file():
         facts = root.stat()
         return blake3(b"%d\0%d" % (facts.st_size, facts.st_mtime_ns)).hexdigest()[:32]
     digest = blake3()
-    for folder, folders, names in os.walk(root):
-        folders[:] = sorted((f for f in folders if not f.startswith(".")), key=os.fsencode)
+    real = os.path.realpath(root)
+    for folder, folders, names in os.walk(root, followlinks=True):
+        seen = [f for f in folders if not f.startswith(".") and _is_walked(f"{folder}{os.sep}{f}", folder, real)]
+        folders[:] = sorted(seen, key=os.fsencode)
         # Empty folders count: they are classes.
         digest.update(os.fsencode(os.path.relpath(folder, root)) + b"/\n")
         for name in sorted((n for n in names if not n.startswith(".")), key=os.fsencode):
@@ -239,6 +244,15 @@ def list_fingerprint(root: Path) -> str:
                 continue  # a broken link is no image either
             digest.update(os.fsencode(name) + b"\0%d\0%d\n" % (facts.st_size, facts.st_mtime_ns))
     return digest.hexdigest()[:32]
+
+
+def _is_walked(path: str, folder: str, root: str) -> bool:
+    """Tell whether a folder is to be listed: one that is linked leads to another place inside the root."""
+    if not os.path.islink(path):  # noqa: PTH114 - half the time of Path.is_symlink
+        return True
+    target = os.path.realpath(path)
+    inside = target.startswith(root + os.sep)
+    return inside and not (os.path.realpath(folder) + os.sep).startswith(target + os.sep)
 
 
 def _visible(folder: Path, where: str) -> "list[os.DirEntry[str]]":
