@@ -80,7 +80,7 @@ class Compute:
             return
         if not dataset.store.is_shared:
             raise UserError(
-                f"A results root memory:// is seen by its own process alone: compute in process, "
+                "A results root memory:// is seen by its own process alone: compute in process, "
                 f"not by {self.mode}, or name a folder or a bucket."
             )
         run = _run_subprocess
