@@ -74,7 +74,7 @@ def run_dataset(
     wait_until_free(lock, f"dataset {bench.key!r}")
     todo = to_make(bench, force=force)
     if not force and (first := read_again(bench, todo)):
-        _execute(workspace, bench, first)
+        execute(workspace, bench, first)
         todo = to_make(bench)
     if todo:
         execute(workspace, bench, todo)
