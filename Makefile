@@ -29,12 +29,13 @@ demo: install
 ui: install
 	$(BIN)/dagster dev -w workspace.yaml
 
-# Two files at a time; the slow ones measure and start servers, and have the machine to themselves.
+# Two files at a time; those that share a cluster come after one another.
 test: install
 	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile
 
 test-all: test
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m slow -n 2 --dist loadfile --ignore tests/slurm
+	$(BIN)/pytest tests/slurm
 
 lint: install
 	$(BIN)/ruff check .
