@@ -49,9 +49,10 @@ def _stage(options: argparse.Namespace) -> int:
 def _build(options: argparse.Namespace) -> int:
     store = ArtifactStore(results_root(options.results, load_settings()))
     source = read_source(options.performance, store)
-    for file, make in OUTPUTS.items():
+    texts = {file: make(source) for file, make in OUTPUTS.items()}  # all are made before one is written
+    for file, text in texts.items():
         path = store.path(PLATFORM, file)
-        store.write_text(path, make(source))
+        store.write_text(path, text)
         click.echo(str(path))
     click.echo(_summary(source))
     return 0

@@ -11,12 +11,13 @@ from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
+from blake3 import blake3
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from agml_assets.errors import did_you_mean
 from agml_assets.leaderboard.catalogue import Catalogue
-from agml_assets.leaderboard.javascript import finite, trimmed
-from agml_assets.leaderboard.metric_names import TASK_METRICS, family, listed_metrics, primary_metric
+from agml_assets.leaderboard.javascript import dump_json, finite, trimmed
+from agml_assets.leaderboard.metric_names import TASK_METRICS, is_score, listed_metrics, primary_metric
 from agml_assets.leaderboard.record_files import RecordFile
 
 RECOMMENDED = ("benchmark_id", "timestamp", "dataset", "num_samples", "device")
@@ -155,6 +156,18 @@ class RunRecord(BaseModel):
         """Return the metrics that are finite numbers."""
         return {name: number for name, value in self.metrics.items() if (number := finite(value)) is not None}
 
+    def scores(self) -> dict[str, float]:
+        """Return the metrics that are scores and lie between 0 and 1, where all scores lie."""
+        return {name: number for name, number in self._scores().items() if 0 <= number <= 1}
+
+    def beyond_scores(self) -> dict[str, float]:
+        """Return those that should be scores and do not lie there, such as percentages: they rank nobody."""
+        return {name: number for name, number in self._scores().items() if not 0 <= number <= 1}
+
+    def _scores(self) -> dict[str, float]:
+        task = trimmed(self.task)
+        return {name: number for name, number in self.numbers().items() if is_score(task, name)}
+
     def time(self) -> datetime | None:
         """Return when it ran, in UTC where no offset is given; None if that is not said in ISO 8601."""
         return parse_time(self.timestamp)
@@ -185,6 +198,11 @@ class AcceptedRecord:
     record: RunRecord
     raw: Mapping[str, Any]
     warnings: tuple[RecordWarning, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """What tells it from other records wherever it stands: its place changes with the file."""
+        return blake3(dump_json(self.raw).encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
@@ -273,6 +291,7 @@ def describe_records(records: RunRecords) -> dict[str, Any]:
             {
                 "dataset": one.dataset,
                 "position": one.position,
+                "digest": one.digest,
                 "warnings": [asdict(warning) for warning in one.warnings],
                 "record": one.raw,
             }
@@ -280,6 +299,11 @@ def describe_records(records: RunRecords) -> dict[str, Any]:
         ],
         "refused": [asdict(one) for one in records.refused],
     }
+
+
+def describe_beyond(scores: Mapping[str, float]) -> str:
+    """Return in words that scores lie outside their range."""
+    return f"not between 0 and 1: {', '.join(f'{name} = {number:g}' for name, number in scores.items())}"
 
 
 def parse_time(timestamp: str | None) -> datetime | None:
@@ -380,9 +404,8 @@ def _metric_warnings(record: RunRecord) -> Iterable[RecordWarning]:
         )
     if ignored := [name for name, value in record.metrics.items() if finite(value) is None]:
         yield RecordWarning("metric_not_a_number", f"not counted: {', '.join(ignored)}")
-    scores = {name: n for name, n in numbers.items() if name in listed_metrics(task) or family(name)}
-    if beyond := [f"{name} = {number:g}" for name, number in scores.items() if not 0 <= number <= 1]:
-        yield RecordWarning("score_out_of_range", f"not between 0 and 1: {', '.join(beyond)}")
+    if beyond := record.beyond_scores():
+        yield RecordWarning("score_out_of_range", f"{describe_beyond(beyond)}: our board does not rank it by that")
 
 
 def _count_warnings(record: RunRecord) -> Iterable[RecordWarning]:

@@ -60,8 +60,9 @@ def details_of_board(board: _Values, run_records: _Values | None) -> dict[str, A
     """
     runs = [run for run, _ in _ordered(board)]
     accepted = (run_records or {}).get("accepted") or ()
-    notes = {(one["dataset"], one["position"]): one["record"].get("notes") for one in accepted}
-    of_runs = texts(notes.get((run["dataset"], run["position"])) or None for run in runs)
+    # By content: the files that both were made from may have changed in between, and with them the positions.
+    notes = {(one["dataset"], one["digest"]): one["record"].get("notes") for one in accepted}
+    of_runs = texts(notes.get((run["dataset"], run["digest"])) or None for run in runs)
     return {
         "train_seconds": [_brief(run.get("train_s")) for run in runs],
         "train_samples": numbers(run.get("train_samples") for run in runs),

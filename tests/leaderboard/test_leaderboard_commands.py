@@ -10,6 +10,7 @@ import pytest
 from agml_assets.errors import UserError
 from agml_assets.leaderboard.catalogue import Catalogue
 from agml_assets.leaderboard.commands import add_parser
+from agml_assets.leaderboard.outputs import OUTPUTS
 from agml_assets.leaderboard.run_records import RECOMMENDED, Finetune, RunRecord, check_record
 from agml_assets.leaderboard.staging import STAGING
 from tests.leaderboard.records import scored, write
@@ -46,6 +47,15 @@ def test_stage_and_build_use_the_working_directory(here, capsys):
     assert "2 records accepted, 1 of them with warnings; 1 refused." in out
     assert "refused: peas.json: it must hold a JSON array" in out
     assert "No dataset catalogue" in out
+
+
+def test_all_files_are_written_or_none(here, monkeypatch):
+    write(here / "performance", "beans", [scored("a", 0.5)])
+    last = list(OUTPUTS)[-1]
+    monkeypatch.setattr("agml_assets.leaderboard.commands.OUTPUTS", {**OUTPUTS, last: lambda source: 1 / 0})
+    with pytest.raises(ZeroDivisionError):
+        command("build")
+    assert not list(here.glob("benchmark_results/_platform/leaderboard/*.json"))
 
 
 def test_a_dry_run_prints_the_same_numbers(here, capsys):

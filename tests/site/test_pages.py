@@ -105,7 +105,8 @@ def test_refused_records_warnings_and_missing_datasets_are_all_listed(site):
     assert unpack(left_out["refused"]["why"]) == [one["reason"] for one in refused]
     assert left_out["refused"]["record"] == [one["position"] for one in refused]
     assert unpack(left_out["warnings"]["why"]) == [w["message"] for one in accepted for w in one["warnings"]]
-    assert unpack(left_out["unranked"]["why"]) == ["none of its metrics is a score: loss"]
+    reasons = ["not between 0 and 1: f1 = 78.2", "none of its metrics is a score: loss"]
+    assert sorted(unpack(left_out["unranked"]["why"])) == sorted(reasons)
     assert dict(zip(unpack(left_out["missing"]["name"]), unpack(left_out["missing"]["why"]), strict=True)) == {
         "never_run": "no report yet"
     }
@@ -122,6 +123,22 @@ def test_notes_are_carried_whole(site):
     assert set(notes) == of_records
     without = details_of_board(data.board, None)
     assert set(without["note"]) == {-1}
+
+
+def test_notes_stay_with_their_run_when_the_file_has_changed_since(tmp_path):
+    records, catalogue = invent_records(datasets=1, models=2)
+    ((name, (first, second)),) = records.items()
+    first["notes"], second["notes"] = "of the first", "of the second"
+    before = site_of(tmp_path, {name: [first, second]}, catalogue)
+    after = site_of(tmp_path, {name: [{**first, "model": "new", "notes": "new"}, first, second]}, catalogue)
+    details = details_of_board(before.board, after.run_records)
+    notes = json.loads(zlib.decompress(base64.b64decode(details["notes"])))
+    models = [run["model"] for run in before.board["runs"]]
+    place = unpack(runs_of_board(before.board)["model"])
+    assert {model: notes[details["note"][place.index(model)]] for model in models} == {
+        first["model"]: "of the first",
+        second["model"]: "of the second",
+    }
 
 
 def catalogued(entries=(), reports=None, cards=None, runs=None):
