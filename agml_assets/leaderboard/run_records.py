@@ -24,6 +24,7 @@ RECOMMENDED = ("benchmark_id", "timestamp", "dataset", "num_samples", "device")
 """Fields without which a record is accepted, with a warning."""
 
 _PERCENT_SLACK = 0.5  # percentages of a split are often rounded
+_ONE_FILE = re.compile(r"[^*?\x00]*[^*?\x00/]")  # no pattern that may match several, no folder
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 
@@ -98,7 +99,8 @@ class RunRecord(BaseModel):
         notes: Free text.
         finetune: How the model was trained; its presence makes the run a fine-tuned one.
         predictions: Ours: a Parquet file of the run's predictions in the folder `predictions` beside the records,
-            with columns `true`, `predicted` (null where skipped) and, if known, `group` of copies.
+            with a row for each of `num_samples` images, columns `true`, `predicted` (null where skipped) and, if
+            known, `group` of copies.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow", strict=True, allow_inf_nan=False)
@@ -143,8 +145,10 @@ class RunRecord(BaseModel):
     @field_validator("predictions")
     @classmethod
     def _stays_in_its_folder(cls, value: str | None) -> str | None:
-        if value is not None and (PurePosixPath(value).is_absolute() or ".." in PurePosixPath(value).parts):
-            raise ValueError("must be a file in the folder `predictions`, such as 'clip/run_1.parquet'")
+        path = PurePosixPath(value or "")
+        is_one = bool(path.parts) and not path.is_absolute() and ".." not in path.parts
+        if value is not None and not (is_one and _ONE_FILE.fullmatch(value)):
+            raise ValueError("must be one file in the folder `predictions`, such as 'clip/run_1.parquet'")
         return value
 
     @property

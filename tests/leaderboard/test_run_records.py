@@ -64,7 +64,11 @@ def test_optional_fields_may_be_left_out_and_recommended_ones_are_missed():
         ({"metrics": [0.5]}, "'metrics' should be a valid dictionary (got an array)"),
         ({"finetune": {"epochs": "ten"}}, "'finetune.epochs' should be a valid number (got 'ten')"),
         ({"optimized": 1}, "'optimized' must be 'yes' or 'no'"),
-        ({"predictions": "../secret.parquet"}, "'predictions' must be a file in the folder"),
+        ({"predictions": "../secret.parquet"}, "'predictions' must be one file in the folder"),
+        ({"predictions": ""}, "'predictions' must be one file in the folder"),
+        ({"predictions": "."}, "'predictions' must be one file in the folder"),
+        ({"predictions": "clip/"}, "'predictions' must be one file in the folder"),
+        ({"predictions": "*.parquet"}, "'predictions' must be one file in the folder"),
         ({"extra": [10**400]}, "beyond 1.8e308"),
     ],
 )
