@@ -22,7 +22,6 @@ FOLDER = "site/pages"
 _CARDS = "cards"
 _FILES = {
     "board": ("leaderboard/board.json", "not made yet; the job leaderboard makes it"),
-    "manifest": ("leaderboard/global.json", "not made yet; the job leaderboard makes it"),
     "run_records": ("leaderboard/run_records.json", "not made yet; the job leaderboard makes it"),
     "reports": ("site/results.json", "not made yet; the asset site/results makes it"),
 }

@@ -125,7 +125,7 @@ def site_of(folder, records, catalogue, **others):
     (folder / "hf_datasets.json").write_text(json.dumps(catalogue), "utf-8")
     source = read_source(performance)
     made = {name.rpartition("/")[2]: json.loads(make(source)) for name, make in OUTPUTS.items()}
-    files = {"board": made["board.json"], "manifest": made["global.json"], "run_records": made["run_records.json"]}
+    files = {"board": made["board.json"], "run_records": made["run_records.json"]}
     return SiteData(**{"catalogue": source.catalogue, **files, **others})
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from agml_assets.leaderboard.catalogue import CatalogueEntry
 from agml_assets.leaderboard.comparison import FAMILIES, read_site_records
+from agml_assets.leaderboard.outputs import global_text, read_source
 from agml_assets.registry.datasets import DatasetEntry, DatasetRegistry
 from agml_assets.report.artifacts import CARD, RESULT
 from agml_assets.settings import Settings
@@ -78,15 +79,29 @@ def test_the_metric_that_ranks_a_task_comes_first(site):
         )
 
 
-def test_the_comparison_carries_exactly_the_records_of_the_manifest(site):
-    data, pages = site
+def test_the_comparison_carries_exactly_the_records_of_the_manifest_where_none_is_refused(tmp_path):
+    pages = build_pages(site_of(tmp_path, *invent_records()))
     carried = data_of(pages["compare.html"])
-    records = read_site_records(data.manifest)
+    records = read_site_records(json.loads(global_text(read_source(tmp_path / "performance"))))
     assert list(
         zip(*(unpack(carried[name]) for name in ("model", "dataset", "task", "how", "platform")), strict=True)
     ) == [(one.model, one.dataset, one.task, one.variant, one.platform) for one in records]
     for family, scores in zip(FAMILIES, carried["scores"], strict=True):
         assert scores == [one.scores[family] for one in records]
+
+
+def test_refused_records_and_scores_outside_their_range_are_not_compared(tmp_path):
+    records, catalogue = invent_records(datasets=1, models=2)
+    ((name, (first, second)),) = records.items()
+    first |= {"task": "classification", "metrics": {"f1": 0.4}}
+    refused = {**first, "device": 5, "metrics": {"f1": 0.99}}
+    percent = {**first, "model": "percent", "metrics": {"f1": 41.2, "recall": 0.5}}
+    data = site_of(
+        tmp_path, {name: [first, refused, percent, {**second, "model": "other", "num_samples": "x"}]}, catalogue
+    )
+    carried = data_of(build_pages(data)["compare.html"])
+    f1 = dict(zip(unpack(carried["model"]), carried["scores"][0], strict=True))
+    assert f1 == {first["model"]: 0.4, "percent": None}
 
 
 def test_scores_that_differ_in_the_last_digit_stay_different(tmp_path):
@@ -319,7 +334,7 @@ def test_any_number_of_datasets_has_pages_and_those_without_a_report_are_named(r
     named = dict(zip(unpack(missing["name"]), unpack(missing["why"]), strict=True))
     assert {key: named[key] for key in keys[n:]} == dict.fromkeys(keys[n:], "no report yet")
     assert named["leaderboard/board.json"] == "not made yet; the job leaderboard makes it"
-    assert facts["missing_datasets_count"] == len(named) == 3 - n + 3
+    assert facts["missing_datasets_count"] == len(named) == 3 - n + 2
     assert facts["cards_count"] == n
 
 

@@ -12,6 +12,7 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from agml_assets.leaderboard.comparison import FAMILIES, Filters, compare, model_options, read_site_records
 from agml_assets.leaderboard.ranking import compare_pairs, rank_models
+from agml_assets.site.page_comparison import compared_entries
 from agml_assets.site.pages import PAGES, build_pages
 from tests.chromium import open_chromium
 from tests.site.invented_records import CROPS, PLATFORMS, SITES
@@ -243,7 +244,7 @@ def random_filters(rng):
 def test_the_page_compares_as_the_leaderboard_does(browser, sites):
     data, place = sites("usual")
     look(browser, (place / "compare.html").as_uri())
-    records = read_site_records(data.manifest)
+    records = read_site_records(compared_entries(data.run_records, data.catalogue))
     rng, compared = random.Random(5), 0
     for _ in range(60):
         theirs, ours = random_filters(rng)
@@ -270,7 +271,7 @@ def test_the_page_compares_as_the_leaderboard_does(browser, sites):
 def test_the_page_tells_noise_from_difference_as_the_leaderboard_does(browser, sites):
     data, place = sites("usual")
     look(browser, (place / "compare.html").as_uri())
-    records = read_site_records(data.manifest)
+    records = read_site_records(compared_entries(data.run_records, data.catalogue))
     ids = [one.id for one in model_options(records) if one.task == "image_classification"][:5]
     scores = {one: {} for one in ids}
     for record in records:
@@ -301,7 +302,7 @@ def test_models_are_chosen_and_compared_by_hand(browser, sites):
     assert [box.is_selected() for box in boxes[:3]] == [True, True, False]
     boxes[2].click()
     ids = [box.get_attribute("value") for box in browser.find_elements(By.CSS_SELECTOR, "#picker input")[:3]]
-    expected = compare(read_site_records(data.manifest), ids)["f1"]
+    expected = compare(read_site_records(compared_entries(data.run_records, data.catalogue)), ids)["f1"]
     assert (
         f"On the {len(expected.datasets)} datasets that all 3 were run on"
         in browser.find_element(By.ID, "said").text
