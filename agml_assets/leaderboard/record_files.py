@@ -3,8 +3,11 @@
 What a record must hold is told in `run_records`.
 """
 
+import json
 import os
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +27,14 @@ class RecordFile:
         dataset: Its name without `.json`, which is the dataset's.
         document: The JSON value in it; null where it could not be read.
         problem: Why it could not be read.
+        repeated: Keys that an object has twice, of which the last value counts, by the position from 1 of the
+            record that it is or is in.
     """
 
     dataset: str
     document: Any
     problem: str | None = None
+    repeated: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
 
 def performance_folder(explicit: str | Path | None = None) -> Path:
@@ -64,6 +70,30 @@ def read_record_file(path: Path) -> RecordFile:
     except OSError as error:
         return RecordFile(dataset, None, f"it cannot be read: {error.strerror}")
     try:
-        return RecordFile(dataset, parse_json(content.decode("utf-8")))
+        text = content.decode("utf-8")
+        return RecordFile(dataset, parse_json(text), repeated=_repeated_keys(text))
     except ValueError as error:
         return RecordFile(dataset, None, f"it is not valid JSON: {error}")
+
+
+def _repeated_keys(text: str) -> dict[int, tuple[str, ...]]:
+    """Return keys that an object in a JSON text has twice, by the position of the element it is in."""
+
+    def repeats(pairs: list[tuple[str, Any]]) -> frozenset[str]:
+        counts = Counter(name for name, _ in pairs)
+        own = (name for name, n in counts.items() if n > 1) if len(counts) < len(pairs) else ()
+        return frozenset((*own, *_names(value for _, value in pairs)))
+
+    document = json.loads(text, object_pairs_hook=repeats, parse_int=lambda _: 0)
+    elements = document if isinstance(document, list) else [document]
+    found = ((position, sorted(set(_names([element])))) for position, element in enumerate(elements, start=1))
+    return {position: tuple(names) for position, names in found if names}
+
+
+def _names(values: Iterable[Any]) -> Iterator[str]:
+    """Return the repeated keys in values in which every object has become the set of its own."""
+    for value in values:
+        if isinstance(value, frozenset):
+            yield from value
+        elif isinstance(value, list):
+            yield from _names(value)

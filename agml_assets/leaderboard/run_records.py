@@ -5,7 +5,7 @@ in `record_files` and merged in `staging`.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
@@ -253,12 +253,15 @@ def check_files(files: Iterable[RecordFile], catalogue: Catalogue) -> RunRecords
             refused.append(Refusal(file.dataset, None, _no_list(file.document)))
         else:
             for position, raw in enumerate(file.document, start=1):
-                outcome = check_record(raw, file.dataset, position, catalogue)
+                repeated = file.repeated.get(position, ())
+                outcome = check_record(raw, file.dataset, position, catalogue, repeated)
                 (accepted if isinstance(outcome, AcceptedRecord) else refused).append(outcome)  # type: ignore[arg-type]
     return RunRecords(tuple(accepted), tuple(refused))
 
 
-def check_record(raw: Any, dataset: str, position: int, catalogue: Catalogue) -> AcceptedRecord | Refusal:
+def check_record(
+    raw: Any, dataset: str, position: int, catalogue: Catalogue, repeated: Sequence[str] = ()
+) -> AcceptedRecord | Refusal:
     """Return a record accepted, with what is odd about it, or refused.
 
     Args:
@@ -266,6 +269,7 @@ def check_record(raw: Any, dataset: str, position: int, catalogue: Catalogue) ->
         dataset: Name of its file.
         position: Its place in the file, from 1.
         catalogue: Knows which datasets there are; an empty one is not asked.
+        repeated: Keys that an object in it has twice.
     """
     if not isinstance(raw, dict):
         return Refusal(dataset, position, f"it must be a JSON object, not {_kind(raw)}")
@@ -275,7 +279,12 @@ def check_record(raw: Any, dataset: str, position: int, catalogue: Catalogue) ->
         record = RunRecord.model_validate(raw)
     except ValidationError as error:
         return Refusal(dataset, position, "; ".join(_problem(issue) for issue in error.errors()))
-    return AcceptedRecord(dataset, position, record, raw, tuple(_warnings(record, dataset, catalogue)))
+    warnings = list(_warnings(record, dataset, catalogue))
+    if repeated:
+        warnings.append(
+            RecordWarning("repeated_key", f"given twice, of which the last counts: {', '.join(repeated)}")
+        )
+    return AcceptedRecord(dataset, position, record, raw, tuple(warnings))
 
 
 def count_records(records: RunRecords) -> dict[str, int]:

@@ -110,8 +110,11 @@ def _plan_file(path: Path, performance: Path, catalogue: Catalogue) -> Merge | l
     staged = read_record_file(path)
     if staged.problem is not None or not isinstance(staged.document, list):
         return [Refusal(dataset, None, staged.problem or "it must hold a JSON array of run records")]
-    if repeated := _repeated_keys(path):
-        return [Refusal(dataset, None, f"a key is given twice in one object: {', '.join(repeated)}")]
+    if staged.repeated:
+        return [
+            Refusal(dataset, position, f"a key is given twice in one object: {', '.join(names)}")
+            for position, names in staged.repeated.items()
+        ]
     text, existing = _existing(performance / path.name)
     if isinstance(existing, Refusal):
         return [existing]
@@ -199,18 +202,6 @@ def _append(text: str, any_there: bool, records: Iterable[Mapping[str, Any]]) ->
         return text
     start = text.rstrip().removesuffix("]").rstrip() + "," if any_there else "["
     return start + "\n  " + ",\n  ".join(new) + "\n]\n"
-
-
-def _repeated_keys(path: Path) -> list[str]:
-    """Return keys that an object in a file has twice: reading would drop the first value in silence."""
-    repeated: dict[str, None] = {}
-
-    def note(pairs: list[tuple[str, Any]]) -> None:
-        names = [name for name, _ in pairs]
-        repeated.update(dict.fromkeys(name for name in names if names.count(name) > 1))
-
-    json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=note, parse_int=lambda _: 0)
-    return list(repeated)
 
 
 def _replace(path: Path, text: str) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agml_assets.leaderboard.catalogue import Catalogue
-from agml_assets.leaderboard.record_files import RecordFile
+from agml_assets.leaderboard.record_files import RecordFile, read_record_files
 from agml_assets.leaderboard.run_records import (
     AcceptedRecord,
     Refusal,
@@ -132,6 +132,19 @@ def test_an_unknown_dataset_is_named_with_the_nearest_one():
 
 def test_without_a_catalogue_no_dataset_is_unknown():
     assert check_record(record(), "beans", 1, Catalogue()).warnings == ()
+
+
+def test_a_key_that_is_given_twice_is_named(tmp_path):
+    good = json.dumps(record())
+    twice = good.replace('"f1": 0.5', '"f1": 0.2, "f1": 0.9').replace(
+        '"split"', '"extra": [{"a": 1, "a": 2}], "split"'
+    )
+    (tmp_path / "beans.json").write_text(f"[{good}, {twice}]")
+    first, second = check_files(read_record_files(tmp_path), BEANS).accepted
+    assert first.warnings == ()
+    assert second.record.metrics["f1"] == 0.9
+    assert second.warnings[-1].name == "repeated_key"
+    assert second.warnings[-1].message == "given twice, of which the last counts: a, f1"
 
 
 def test_unknown_fields_are_kept():

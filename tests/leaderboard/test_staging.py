@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import shutil
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -144,8 +145,15 @@ def test_a_key_given_twice_is_refused(places):
     (places[1] / "beans.json").write_text(
         '[{"model": "a", "task": "classification", "metrics": {"f1": 0.1, "f1": 0.9}}]'
     )
-    with pytest.raises(UserError, match="a key is given twice in one object: f1"):
+    with pytest.raises(UserError, match="record 1: a key is given twice in one object: f1"):
         stage(*places, NONE)
+
+
+def test_tens_of_thousands_of_keys_are_read_in_a_moment(places):
+    write(places[1], "beans", [record("a", metrics={f"m{n}": 0.1 for n in range(40_000)})])
+    start = time.process_time()
+    stage(*places, NONE, dry_run=True)
+    assert time.process_time() - start < 5
 
 
 def test_a_damaged_file_is_not_appended_to(places):
