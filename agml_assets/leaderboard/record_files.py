@@ -65,6 +65,8 @@ def read_record_files(folder: Path) -> list[RecordFile]:
 def read_record_file(path: Path) -> RecordFile:
     """Read one file; one that cannot be read has a problem in place of a document."""
     dataset = path.name.removesuffix(".json")
+    if path.exists() and not path.is_file():  # a pipe would be waited for
+        return RecordFile(dataset, None, "it is no regular file")
     try:
         content = path.read_bytes()
     except OSError as error:
