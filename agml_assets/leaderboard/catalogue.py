@@ -227,5 +227,5 @@ def _crops(value: Any) -> tuple[str, ...]:
 
 
 def _platforms(value: Any) -> tuple[str, ...]:
-    parts = (part.strip() for text in _list(value) for part in text.split(","))
+    parts = (trimmed(part) for text in _list(value) for part in text.split(","))
     return tuple(dict.fromkeys(part.title() for part in parts if part))

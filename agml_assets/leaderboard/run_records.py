@@ -391,7 +391,7 @@ def _warnings(record: RunRecord, dataset: str, catalogue: Catalogue) -> Iterable
 
 
 def _variant_warnings(record: RunRecord) -> Iterable[RecordWarning]:
-    said = (record.result_type or "").strip().lower().replace("_", "-").replace(" ", "-")
+    said = (trimmed(record.result_type) or "").lower().replace("_", "-").replace(" ", "-")
     says_tuned = said.startswith(("fine-tun", "finetun"))
     if (says_tuned and record.finetune is None) or (said == "zero-shot" and record.finetune is not None):
         yield RecordWarning(
@@ -402,7 +402,7 @@ def _variant_warnings(record: RunRecord) -> Iterable[RecordWarning]:
         ("optimized", record.optimized),
         ("finetune.optimized", getattr(record.finetune, "optimized", None)),
     ):
-        if value is not None and str(value).strip().lower() not in ("yes", "no"):
+        if value is not None and (trimmed(str(value)) or "").lower() not in ("yes", "no"):
             yield RecordWarning("optimized_not_yes_or_no", f"{name} is {value!r}, not 'yes' or 'no'")
 
 
