@@ -181,7 +181,6 @@ def _board(dataset: str, setting: _Setting, metric: str, placed: Sequence[tuple[
         for (place, _), score in zip(placed, scores, strict=True)
     ]
     entries.sort(key=lambda entry: (entry["rank"], entry["run"]))
-    samples = {(run.accepted.record.split, run.accepted.record.num_samples) for _, run in placed}
     config, task, variant = setting
     return {
         "dataset": dataset,
@@ -190,9 +189,18 @@ def _board(dataset: str, setting: _Setting, metric: str, placed: Sequence[tuple[
         "variant": variant,
         "metric": metric,
         "label": metric_label(metric) or metric,
-        "same_samples": len(samples) == 1,
+        "same_samples": _same_samples([run for _, run in placed]),
         "entries": entries,
     }
+
+
+def _same_samples(runs: Sequence[Run]) -> bool | None:
+    """Return whether runs saw the same images, by split and number; None where they do not say."""
+    said = [(trimmed(run.accepted.record.split), run.accepted.record.num_samples) for run in runs]
+    columns = [{value for value in column if value is not None} for column in zip(*said, strict=True)]
+    if any(len(values) > 1 for values in columns):
+        return False
+    return None if any(None in one for one in said) else True
 
 
 def rank(score: float, scores: Sequence[float]) -> int:

@@ -89,7 +89,15 @@ def test_samples_and_skipped_ones_are_stated(board):
 def test_a_board_says_whether_all_saw_the_same_samples(board):
     same = board(file_of(scored("a", 0.5), scored("b", 0.6)))
     other = board(file_of(scored("a", 0.5), scored("b", 0.6, split="test")))
-    assert [one["boards"][0]["same_samples"] for one in (same, other)] == [True, False]
+    unsaid = [
+        board(file_of(scored("a", 0.5), scored("b", 0.6, **{name: None}))) for name in ("split", "num_samples")
+    ]
+    assert [one["boards"][0]["same_samples"] for one in (same, other, *unsaid)] == [True, False, None, None]
+
+
+def test_what_is_said_to_differ_differs_whatever_else_is_not_said(board):
+    found = board(file_of(scored("a", 0.5, split=None), scored("b", 0.6, split=None, num_samples=7)))
+    assert found["boards"][0]["same_samples"] is False
 
 
 def test_what_is_no_score_is_not_ranked(board):

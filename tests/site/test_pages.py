@@ -52,17 +52,17 @@ def test_every_run_of_the_board_is_on_the_leaderboard_with_its_rank_and_interval
     shown = {}
     for place, scores in enumerate(runs["scores"]):
         identity = tuple(unpack(runs[name])[place] for name in ("dataset", "model", "task", "how", "config"))
-        for label, score, rank, of, percentile, *interval in scores:
-            shown[*identity, runs["metrics"][label]] = score, rank, of, percentile, interval
+        for label, score, rank, of, tied, *interval in scores:
+            shown[*identity, runs["metrics"][label]] = score, rank, of, tied, interval
     expected = {}
     for board in data.board["boards"]:
         for entry in board["entries"]:
             run = data.board["runs"][entry["run"]]
             interval = run["intervals"].get(board["metric"], {})
             limits = [round(interval[end], 6) for end in ("low", "high")] if "low" in interval else []
-            rounded = entry["percentile"] if entry["percentile"] is None else round(entry["percentile"], 1)
+            tied = sum(other["score"] == entry["score"] for other in board["entries"]) - 1
             identity = board["dataset"], run["model"], board["task"], board["variant"], board["config"]
-            values = round(entry["score"], 6), entry["rank"], len(board["entries"]), rounded, limits
+            values = round(entry["score"], 6), entry["rank"], len(board["entries"]), tied, limits
             expected[*identity, board["label"]] = values
     assert shown == expected
     assert any(interval for *_, interval in shown.values())
