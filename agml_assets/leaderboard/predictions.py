@@ -20,9 +20,6 @@ from agml_assets.quality.intervals import (
     proportion_interval,
 )
 
-FOLDER = "predictions"
-"""Beside the run records."""
-
 MACRO_F1 = ("f1",)
 ACCURACY = ("accuracy", "top1_accuracy")
 _ROUNDED = 1e-3  # scores are published with three decimals or more

@@ -146,7 +146,11 @@ def average_ranks(table: Float[np.ndarray, "n k"]) -> Float[np.ndarray, " k"]:
 
 
 def friedman_p(table: Float[np.ndarray, "n k"]) -> float | None:
-    """Return the P value of Friedman's test (chi-squared, corrected for ties); None where it is not defined."""
+    """Return the P value of Friedman's test (chi-squared, corrected for ties); None where it is not defined.
+
+    It is too large rather than too small with few datasets: the distribution is that of many, more than ten as a
+    rule (Demšar 2006, section 3.2.2).
+    """
     from scipy.stats import friedmanchisquare
 
     all_equal = bool((table == table[:, :1]).all())

@@ -18,6 +18,9 @@ from agml_assets.settings import expand_path
 MANIFESTS = ("index", "global")
 """Names in the folder that are made from the records and hold none."""
 
+PREDICTIONS = "predictions"
+"""Folder beside the records; what lies in it is told in `predictions`."""
+
 
 @dataclass(frozen=True)
 class RecordFile:
@@ -47,6 +50,12 @@ def dataset_names(folder: Path) -> list[str]:
     """Return the datasets that have a file in the folder, in the site's order; none where it is not there."""
     names = (path.name.removesuffix(".json") for path in folder.glob("*.json"))
     return sorted((name for name in names if name not in MANIFESTS), key=code_units)
+
+
+def passed_over(folder: Path) -> list[str]:
+    """Return names in a folder of records that are not read, such as `beans.JSON`; hidden ones apart."""
+    names = (path.name for path in folder.iterdir()) if folder.is_dir() else ()
+    return sorted(name for name in names if not name.endswith(".json") and name[0] != "." and name != PREDICTIONS)
 
 
 def read_record_files(folder: Path) -> list[RecordFile]:

@@ -25,6 +25,7 @@ RECOMMENDED = ("benchmark_id", "timestamp", "dataset", "num_samples", "device")
 
 _PERCENT_SLACK = 0.5  # percentages of a split are often rounded
 _ONE_FILE = re.compile(r"[^*?\x00]*[^*?\x00/]")  # no pattern that may match several, no folder
+_HALF = re.compile("[\ud800-\udfff]")  # of a pair that makes one character beyond the first 65,536
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 
@@ -228,6 +229,10 @@ class Refusal:
         """File and position in words."""
         return f"{self.dataset}.json" + (f", record {self.position}" if self.position else "")
 
+    def describe(self) -> str:
+        """Return where and why in a line."""
+        return one_line(f"{self.where}: {self.reason}")
+
 
 @dataclass(frozen=True)
 class RunRecords:
@@ -275,6 +280,9 @@ def check_record(
         return Refusal(dataset, position, f"it must be a JSON object, not {_kind(raw)}")
     if not _is_finite(raw):
         return Refusal(dataset, position, "it holds a number beyond 1.8e308, which nothing can read")
+    parts = (part for part in (raw, raw.get("metrics"), raw.get("finetune")) if isinstance(part, dict))
+    if halves := [name for part in parts for name in part if _HALF.search(name)]:
+        return Refusal(dataset, position, f"half of a character is in the key {halves[0]!r}")
     try:
         record = RunRecord.model_validate(raw)
     except ValidationError as error:
@@ -312,6 +320,11 @@ def describe_records(records: RunRecords) -> dict[str, Any]:
         ],
         "refused": [asdict(one) for one in records.refused],
     }
+
+
+def one_line(text: str) -> str:
+    """Return a text that can do nothing to a terminal: line ends, control characters and the like are spelled."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def describe_beyond(scores: Mapping[str, float]) -> str:

@@ -17,7 +17,7 @@ from agml_assets.errors import UserError
 from agml_assets.leaderboard.catalogue import Catalogue
 from agml_assets.leaderboard.javascript import dump_json, parse_json, trimmed
 from agml_assets.leaderboard.record_files import MANIFESTS, read_record_file
-from agml_assets.leaderboard.run_records import AcceptedRecord, Refusal, check_record, parse_time
+from agml_assets.leaderboard.run_records import AcceptedRecord, Refusal, check_record, one_line, parse_time
 from agml_assets.leaderboard.site_rows import dataset_config_of, finetune_of
 from agml_assets.locks import UNFINISHED, Unfinished, remove_unfinished
 
@@ -56,7 +56,8 @@ class Merge:
         """Return the numbers in a line."""
         staged = len(self.added) + self.already_there
         there = f" - {self.already_there} already there" if self.already_there else ""
-        return f"{self.dataset}.json: {self.existing} existing + {staged} staged{there} = {self.total} total"
+        numbers = f"{self.existing} existing + {staged} staged{there} = {self.total} total"
+        return one_line(f"{self.dataset}.json: {numbers}")
 
 
 def stage(performance: Path, staging: Path, catalogue: Catalogue, *, dry_run: bool = False) -> list[Merge]:
@@ -118,7 +119,7 @@ def _plan(performance: Path, staging: Path, catalogue: Catalogue) -> list[Merge]
         else:
             merges.append(planned)
     if refused:
-        lines = [f"  {one.where}: {one.reason}" for one in refused[:_LISTED]]
+        lines = [f"  {one.describe()}" for one in refused[:_LISTED]]
         more = [f"  and {len(refused) - _LISTED} more"] if len(refused) > _LISTED else []
         what = "\n".join([*lines, *more])
         raise UserError(f"Nothing was written: {len(refused)} refused in {staging}.\n{what}")

@@ -77,6 +77,37 @@ def test_other_folders_can_be_named(here, capsys, monkeypatch):
     assert (here / "other" / "beans.json").is_file()
 
 
+def test_what_is_not_read_is_said(here, capsys):
+    write(here / STAGING, "beans", [scored("a", 0.5)])
+    for folder in (here / STAGING, here / "performance"):
+        (folder / "sub").mkdir(parents=True)
+        (folder / "predictions").mkdir()
+        for name in ("peas.JSON", "rice.jsonl", ".hidden"):
+            (folder / name).write_text("[]")
+    for action in ("stage", "build"):
+        command(action)
+        assert "Not read, as it is not called NAME.json: peas.JSON, rice.jsonl, sub\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["\x1b[2Jgone", "a\nrefused: all", "\u202eabc"])
+def test_no_name_in_a_record_does_anything_to_the_terminal(here, capsys, name):
+    write(here / STAGING, "beans", [scored("a", 0.5, **{name: 1})])
+    command("stage")
+    spelled = name.encode("unicode_escape").decode()
+    assert f"kept, but read by nobody: {spelled}\n" in capsys.readouterr().out
+    write(here / STAGING, "beans", [scored("b", 0.5, **{name: 1}), {"model": "c"}])
+    (here / "performance" / "peas.json").write_text('[{"model": "' + "x" * 9 + '"}]')
+    with pytest.raises(UserError) as error:
+        command("stage")
+    assert len(error.value.message.splitlines()) == 2
+    (here / STAGING / "beans.json").write_text(
+        json.dumps([scored("b", 0.5)])[:-2] + f", {json.dumps(name)}: 1, {json.dumps(name)}: 2}}]"
+    )
+    with pytest.raises(UserError) as error:
+        command("stage")
+    assert f"twice in one object: {spelled}" in error.value.message
+
+
 def test_nothing_staged_is_said(here, capsys):
     (here / STAGING).mkdir()
     command("stage")

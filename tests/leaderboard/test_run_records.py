@@ -70,6 +70,8 @@ def test_optional_fields_may_be_left_out_and_recommended_ones_are_missed():
         ({"predictions": "clip/"}, "'predictions' must be one file in the folder"),
         ({"predictions": "*.parquet"}, "'predictions' must be one file in the folder"),
         ({"extra": [10**400]}, "beyond 1.8e308"),
+        ({"\ud800x": 1}, r"half of a character is in the key '\ud800x'"),
+        ({"metrics": {"f1": 0.5, "\udc00": 1}}, r"half of a character is in the key '\udc00'"),
     ],
 )
 def test_a_field_of_the_wrong_kind_is_refused_by_name(fields, reason):
