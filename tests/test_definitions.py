@@ -135,7 +135,7 @@ SITE = {
     "site/pages": {
         "report/card",
         "site/results",
-        *(f"leaderboard/{name}" for name in ("board", "global", "run_records")),
+        *(f"leaderboard/{name}" for name in ("board", "run_records")),
     },
 }
 

@@ -100,7 +100,10 @@ def stage(performance: Path, staging: Path, catalogue: Catalogue, *, dry_run: bo
 def _try_to_write_in(folder: Path) -> None:
     """Fail where no file can be made in a folder, or where it shall be made; none is left."""
     there = next(place for place in (folder, *folder.parents) if place.exists())
-    tempfile.TemporaryFile(dir=there).close()
+    try:
+        tempfile.TemporaryFile(dir=there).close()
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(there)) from None  # not the name of the file that was tried
 
 
 def _plan(performance: Path, staging: Path, catalogue: Catalogue) -> list[Merge]:
