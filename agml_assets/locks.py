@@ -24,6 +24,7 @@ UNFINISHED = ".*.tmp"
 """Pattern of the names of unfinished files."""
 
 _REMIND_S = 60.0
+_LONGEST_START = 200  # bytes of a file's name that its unfinished one begins with: 255 are the most for both
 
 
 @contextmanager
@@ -93,8 +94,9 @@ class Unfinished:
 
     def __init__(self, folder: Path, name: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+        start = os.fsdecode(os.fsencode(name)[:_LONGEST_START])
         while True:
-            self._handle, path = tempfile.mkstemp(prefix=f".{name}.", suffix=".tmp", dir=folder)
+            self._handle, path = tempfile.mkstemp(prefix=f".{start}.", suffix=".tmp", dir=folder)
             self.path = Path(path)
             with suppress(OSError):  # a file system without locks: its leftovers stay
                 fcntl.flock(self._handle, fcntl.LOCK_EX)

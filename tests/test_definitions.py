@@ -136,7 +136,7 @@ SITE = {
         "report/card",
         "site/results",
         "evaluation/report",
-        *(f"leaderboard/{name}" for name in ("board", "global", "run_records")),
+        *(f"leaderboard/{name}" for name in ("board", "run_records")),
     },
 }
 

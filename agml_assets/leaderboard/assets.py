@@ -115,7 +115,7 @@ def _leaderboard_asset(
         key=[GROUP, name],
         description=description,
         group_name=GROUP,
-        code_version="1",
+        code_version="2",
         kinds={"json"},
         owners=OWNERS,
         **others,

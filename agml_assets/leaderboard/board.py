@@ -12,10 +12,10 @@ from upath import UPath
 
 from agml_assets.leaderboard.catalogue import Catalogue
 from agml_assets.leaderboard.javascript import dump_json, trimmed
-from agml_assets.leaderboard.metric_names import family, listed_metrics, metric_label
+from agml_assets.leaderboard.metric_names import listed_metrics, metric_label
 from agml_assets.leaderboard.predictions import prediction_intervals
 from agml_assets.leaderboard.ranking import compare_pairs, rank_nested
-from agml_assets.leaderboard.run_records import AcceptedRecord, RunRecords, count_records
+from agml_assets.leaderboard.run_records import AcceptedRecord, RunRecords, count_records, describe_beyond
 from agml_assets.leaderboard.site_rows import (
     dataset_config_of,
     date_of,
@@ -52,7 +52,7 @@ def build_board(records: RunRecords, catalogue: Catalogue, predictions: Sequence
     Returns:
         `counts`; `datasets`, what the catalogue knows of each; `runs`, each with its facts; `boards`, of which the
         entries point to runs by their place; `comparisons`, models over shared datasets; `unranked`, records
-        without a score that can be ranked, and why.
+        that are ranked by none or not by all of their metrics, and why.
     """
     runs, unranked = _best_runs(records.accepted)
     boards = _boards(runs)
@@ -78,44 +78,57 @@ def _dataset(name: str, catalogue: Catalogue) -> dict[str, Any]:
 
 
 def _best_runs(records: Iterable[AcceptedRecord]) -> tuple[list[Run], list[dict[str, Any]]]:
-    """Return the best run of each model, setting and dataset, and those that have no score to rank.
+    """Return the best run of each model, setting and dataset, and what is not ranked.
 
     The best is that with the highest score by the first metric of the task that any of them has; of equal ones
-    the latest.
+    the latest. Not ranked are scores outside their range, records without any score, and other runs of a model
+    that are not compared with its best, as they lack that metric.
     """
     groups: dict[tuple[str, _Setting, str], list[AcceptedRecord]] = {}
-    unranked = []
+    reasons: dict[tuple[str, int], list[str]] = {}
     for one in records:
-        if _scores(one):
-            setting = dataset_config_of(one.raw), one.record.task.strip(), one.record.variant
+        beyond = one.record.beyond_scores()
+        if beyond:
+            reasons[one.dataset, one.position] = [describe_beyond(beyond)]
+        if one.record.scores():
+            setting = dataset_config_of(one.raw), trimmed(one.record.task) or "", one.record.variant
             groups.setdefault((one.dataset, setting, trimmed(one.record.model) or ""), []).append(one)
-        else:
+        elif not beyond:
             reason = f"none of its metrics is a score: {', '.join(one.record.numbers())}"
-            unranked.append({"dataset": one.dataset, "position": one.position, "reason": reason})
-    runs = [_best(model, setting, groups[key]) for key in sorted(groups) for _, setting, model in [key]]
-    return runs, sorted(unranked, key=lambda one: (one["dataset"], one["position"]))
+            reasons[one.dataset, one.position] = [reason]
+    runs = []
+    for key in sorted(groups):
+        metric = _metric(key[1][1], groups[key])
+        with_metric = [one for one in groups[key] if metric in one.record.scores()]
+        runs.append(_best(key[2], key[1], metric, with_metric, len(groups[key])))
+        for one in groups[key]:
+            if metric not in one.record.scores():
+                reason = f"it has no {metric}, by which another run of the model is its best here"
+                reasons.setdefault((one.dataset, one.position), []).append(reason)
+    return runs, [
+        {"dataset": dataset, "position": position, "reason": "; ".join(reasons[dataset, position])}
+        for dataset, position in sorted(reasons)
+    ]
 
 
-def _best(model: str, setting: _Setting, runs: Sequence[AcceptedRecord]) -> Run:
-    metric = next((name for name in listed_metrics(setting[1]) if any(name in _scores(one) for one in runs)), None)
-    metric = metric or min(name for one in runs for name in _scores(one))
-    with_metric = [one for one in runs if metric in _scores(one)]
+def _metric(task: str, runs: Sequence[AcceptedRecord]) -> str:
+    """Return the metric that tells which run of a model is the best."""
+    names = {name for one in runs for name in one.record.scores()}
+    return next((name for name in listed_metrics(task) if name in names), None) or min(names)
+
+
+def _best(model: str, setting: _Setting, metric: str, runs: Sequence[AcceptedRecord], of_runs: int) -> Run:
+    """Return the best of the runs that have the metric, of so many in all."""
 
     def order(one: AcceptedRecord) -> tuple[float, float]:
         time = one.record.time()
-        return _scores(one)[metric], time.timestamp() if time else 0.0
+        return one.record.scores()[metric], time.timestamp() if time else 0.0
 
-    highest = max(map(order, with_metric))
-    tied = [one for one in with_metric if order(one) == highest]
+    highest = max(map(order, runs))
+    tied = [one for one in runs if order(one) == highest]
     best = tied[0] if len(tied) == 1 else max(tied, key=lambda one: dump_json(one.raw))
-    lowest = min(_scores(one)[metric] for one in with_metric) if len(runs) > 1 else None
-    return Run(best, model, setting, _scores(best), len(runs), lowest)
-
-
-def _scores(one: AcceptedRecord) -> dict[str, float]:
-    """Return the metrics of a run that are scores: those of its task, and those of a known family."""
-    listed = listed_metrics(one.record.task.strip())
-    return {name: value for name, value in one.record.numbers().items() if name in listed or family(name)}
+    lowest = min(one.record.scores()[metric] for one in runs) if of_runs > 1 else None
+    return Run(best, model, setting, best.record.scores(), of_runs, lowest)
 
 
 def _run(run: Run, predictions: Sequence[UPath]) -> dict[str, Any]:
@@ -127,6 +140,7 @@ def _run(run: Run, predictions: Sequence[UPath]) -> dict[str, Any]:
         "model": run.model,
         "dataset": run.accepted.dataset,
         "position": run.accepted.position,
+        "digest": run.accepted.digest,
         "config": run.setting[0],
         "task": run.setting[1],
         "variant": run.setting[2],
@@ -167,7 +181,6 @@ def _board(dataset: str, setting: _Setting, metric: str, placed: Sequence[tuple[
         for (place, _), score in zip(placed, scores, strict=True)
     ]
     entries.sort(key=lambda entry: (entry["rank"], entry["run"]))
-    samples = {(run.accepted.record.split, run.accepted.record.num_samples) for _, run in placed}
     config, task, variant = setting
     return {
         "dataset": dataset,
@@ -176,9 +189,18 @@ def _board(dataset: str, setting: _Setting, metric: str, placed: Sequence[tuple[
         "variant": variant,
         "metric": metric,
         "label": metric_label(metric) or metric,
-        "same_samples": len(samples) == 1,
+        "same_samples": _same_samples([run for _, run in placed]),
         "entries": entries,
     }
+
+
+def _same_samples(runs: Sequence[Run]) -> bool | None:
+    """Return whether runs saw the same images, by split and number; None where they do not say."""
+    said = [(trimmed(run.accepted.record.split), run.accepted.record.num_samples) for run in runs]
+    columns = [{value for value in column if value is not None} for column in zip(*said, strict=True)]
+    if any(len(values) > 1 for values in columns):
+        return False
+    return None if any(None in one for one in said) else True
 
 
 def rank(score: float, scores: Sequence[float]) -> int:

@@ -99,6 +99,10 @@ class Catalogue:
         return facts
 
     @cached_property
+    def _nearest_by_name(self) -> dict[str, str | None]:
+        return {}
+
+    @cached_property
     def _entries_by_name(self) -> dict[str, CatalogueEntry]:
         entries: dict[str, CatalogueEntry] = {}
         for raw in self.raw:
@@ -127,7 +131,9 @@ class Catalogue:
 
     def nearest(self, dataset: str) -> str | None:
         """Return the name in the catalogue that looks most like `dataset`."""
-        return next(iter(nearest(dataset, self._facts_by_name, n=1)), None)
+        if dataset not in self._nearest_by_name:  # thousands of names are compared: once, not for every record
+            self._nearest_by_name[dataset] = next(iter(nearest(dataset, self._facts_by_name, n=1)), None)
+        return self._nearest_by_name[dataset]
 
     def statistics(self) -> CatalogueStatistics:
         """Return the totals that the site shows."""
@@ -221,5 +227,5 @@ def _crops(value: Any) -> tuple[str, ...]:
 
 
 def _platforms(value: Any) -> tuple[str, ...]:
-    parts = (part.strip() for text in _list(value) for part in text.split(","))
+    parts = (trimmed(part) for text in _list(value) for part in text.split(","))
     return tuple(dict.fromkeys(part.title() for part in parts if part))

@@ -8,11 +8,13 @@ import click
 
 from agml_assets.leaderboard.catalogue import load_catalogue
 from agml_assets.leaderboard.outputs import OUTPUTS, Source, read_source
-from agml_assets.leaderboard.record_files import performance_folder
-from agml_assets.leaderboard.run_records import count_records
+from agml_assets.leaderboard.record_files import passed_over, performance_folder
+from agml_assets.leaderboard.run_records import count_records, one_line
 from agml_assets.leaderboard.staging import STAGING, stage
 from agml_assets.settings import expand_path, load_settings, results_root
 from agml_assets.store import PLATFORM, ArtifactStore
+
+_LISTED = 20  # names in one line
 
 
 def add_parser(commands: Any) -> None:
@@ -38,7 +40,9 @@ def _stage(options: argparse.Namespace) -> int:
         click.echo(merge.describe())
         for record in merge.added:
             for warning in record.warnings:
-                click.echo(f"  record {record.position}: {warning.name}: {warning.message}")
+                click.echo(one_line(f"  record {record.position}: {warning.name}: {warning.message}"))
+    for line in _passed_over(staging):
+        click.echo(line)
     if not merges:
         click.echo(f"No .json file in {staging}: nothing to do.")
     elif options.dry_run:
@@ -49,12 +53,19 @@ def _stage(options: argparse.Namespace) -> int:
 def _build(options: argparse.Namespace) -> int:
     store = ArtifactStore(results_root(options.results, load_settings()))
     source = read_source(options.performance, store)
-    for file, make in OUTPUTS.items():
+    texts = {file: make(source) for file, make in OUTPUTS.items()}  # all are made before one is written
+    for file, text in texts.items():
         path = store.path(PLATFORM, file)
-        store.write_text(path, make(source))
+        store.write_text(path, text)
         click.echo(str(path))
     click.echo(_summary(source))
     return 0
+
+
+def _passed_over(folder: Path) -> list[str]:
+    names = passed_over(folder)
+    listed = ", ".join([*names[:_LISTED], *(["..."] if len(names) > _LISTED else [])])
+    return [one_line(f"  Not read, as it is not called NAME.json: {listed}")] if names else []
 
 
 def _summary(source: Source) -> str:
@@ -63,7 +74,8 @@ def _summary(source: Source) -> str:
         f"{len(source.files)} files in {source.folder}: {counts['accepted']} records accepted, "
         f"{counts['with_warnings']} of them with warnings; {counts['refused']} refused."
     ]
-    lines += [f"  refused: {one.where}: {one.reason}" for one in source.records.refused]
+    lines += [f"  refused: {one.describe()}" for one in source.records.refused]
+    lines += _passed_over(source.folder)
     if not source.catalogue.found:
         lines.append(f"  No dataset catalogue in {Path(source.folder).parent}: names were not checked.")
     return "\n".join(lines)

@@ -57,6 +57,11 @@ def listed_metrics(task: Any) -> tuple[str, ...]:
     return TASK_METRICS.get(task, ()) if isinstance(task, str) else ()
 
 
+def is_score(task: Any, name: str) -> bool:
+    """Return whether a metric is a score, a fraction of which more is better: one of the task or of a family."""
+    return name in listed_metrics(task) or family(name) is not None
+
+
 def family(name: str) -> Family | None:
     """Return the family that a metric belongs to."""
     if is_mean_average_precision(name):

@@ -13,8 +13,7 @@ from agml_assets.leaderboard.catalogue import Catalogue, load_catalogue
 from agml_assets.leaderboard.javascript import dump_json
 from agml_assets.leaderboard.manifests import build_global, build_index
 from agml_assets.leaderboard.own_records import add_records, read_own_records
-from agml_assets.leaderboard.predictions import FOLDER
-from agml_assets.leaderboard.record_files import RecordFile, performance_folder, read_record_files
+from agml_assets.leaderboard.record_files import PREDICTIONS, RecordFile, performance_folder, read_record_files
 from agml_assets.leaderboard.run_records import RunRecords, check_files, describe_records
 from agml_assets.store import ArtifactStore
 
@@ -38,7 +37,7 @@ class Source:
     @property
     def prediction_folders(self) -> tuple[UPath, ...]:
         """Where records' predictions lie: beside the records, or below the results root."""
-        return (UPath(self.folder / FOLDER), *([self.results] if self.results else []))
+        return (UPath(self.folder / PREDICTIONS), *([self.results] if self.results else []))
 
     @cached_property
     def records(self) -> RunRecords:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from agml_assets.leaderboard.javascript import code_units, parse_json
@@ -32,7 +33,7 @@ def add_records(files: Sequence[RecordFile], own: Mapping[str, list[Any]]) -> li
     for dataset, records in own.items():
         there = merged.get(dataset, RecordFile(dataset, []))
         if isinstance(there.document, list):
-            merged[dataset] = RecordFile(dataset, [*there.document, *records])
+            merged[dataset] = replace(there, document=[*there.document, *records])
         else:
             logger.warning(
                 "%s.json holds no list of run records: %d of our own are left out until it does.",

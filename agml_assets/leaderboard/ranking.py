@@ -4,10 +4,10 @@ After Demšar 2006, "Statistical comparisons of classifiers over multiple data s
 over all models, Nemenyi's critical difference between any two average ranks, Wilcoxon's test for a pair.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -17,6 +17,7 @@ FEWEST_DATASETS = 6
 """Datasets below which Wilcoxon's two-sided test of a pair cannot fall below 0.05 (2 / 2^5 = 0.0625)."""
 
 _FEWEST_MODELS = 3  # of Friedman's test
+_DECIMALS = 9  # of differences: 0.3 - 0.1 and 0.2 are equal ones, as scores have far fewer decimals
 
 Scores = Mapping[str, Mapping[str, float]]
 """Score by model and dataset; higher is better."""
@@ -107,9 +108,29 @@ def rank_nested(scores: Scores) -> list[Ranking]:
 
 
 def compare_pairs(scores: Scores) -> list[Pair]:
-    """Return every two models that share a dataset, by name."""
-    pairs = (_pair(scores, first, second) for first, second in combinations(sorted(scores), 2))
-    return [pair for pair in pairs if pair is not None]
+    """Return every two models that share a dataset, by name.
+
+    Differences are compared to nine decimals. All pairs that share as many datasets are tested at once: there are
+    tens of thousands of pairs where there are hundreds of models.
+    """
+    models = sorted(scores)
+    places = {name: place for place, name in enumerate(sorted({name for of in scores.values() for name in of}))}
+    table = np.full((len(models), len(places)), np.nan)
+    for row, model in enumerate(models):
+        for name, score in scores[model].items():
+            table[row, places[name]] = score
+    firsts, seconds = np.triu_indices(len(models), 1)
+    shared = (~np.isnan(table)).astype(int)
+    sizes = (shared @ shared.T)[firsts, seconds]
+    found: dict[int, Pair] = {}
+    for n in np.unique(sizes[sizes > 0]):
+        chosen = np.flatnonzero(sizes == n)
+        differences = table[firsts[chosen]] - table[seconds[chosen]]
+        differences = differences[~np.isnan(differences)].reshape(len(chosen), n)
+        facts = _pair_facts(np.round(differences, _DECIMALS))
+        for place, of_pair in zip(chosen.tolist(), facts, strict=True):
+            found[place] = Pair(models[firsts[place]], models[seconds[place]], int(n), *of_pair)
+    return [found[place] for place in sorted(found)]
 
 
 def average_ranks(table: Float[np.ndarray, "n k"]) -> Float[np.ndarray, " k"]:
@@ -125,7 +146,11 @@ def average_ranks(table: Float[np.ndarray, "n k"]) -> Float[np.ndarray, " k"]:
 
 
 def friedman_p(table: Float[np.ndarray, "n k"]) -> float | None:
-    """Return the P value of Friedman's test (chi-squared, corrected for ties); None where it is not defined."""
+    """Return the P value of Friedman's test (chi-squared, corrected for ties); None where it is not defined.
+
+    It is too large rather than too small with few datasets: the distribution is that of many, more than ten as a
+    rule (Demšar 2006, section 3.2.2).
+    """
     from scipy.stats import friedmanchisquare
 
     all_equal = bool((table == table[:, :1]).all())
@@ -134,17 +159,21 @@ def friedman_p(table: Float[np.ndarray, "n k"]) -> float | None:
     return float(friedmanchisquare(*table.T).pvalue)
 
 
-@lru_cache(maxsize=256)
 def critical_difference(n_models: int, n_datasets: int) -> float:
     """Return Nemenyi's critical difference of average ranks at 5 %: q sqrt(k (k + 1) / 6 N).
 
     q is the quantile of the studentized range for k models and infinite degrees of freedom, over sqrt(2)
     (Demšar 2006, section 3.2.2).
     """
+    q = _studentized_range(n_models) / np.sqrt(2)
+    return float(q * np.sqrt(n_models * (n_models + 1) / (6 * n_datasets)))
+
+
+@lru_cache(maxsize=1024)
+def _studentized_range(n_models: int) -> float:
     from scipy.stats import studentized_range
 
-    q = studentized_range.ppf(LEVEL, n_models, np.inf) / np.sqrt(2)
-    return float(q * np.sqrt(n_models * (n_models + 1) / (6 * n_datasets)))
+    return float(studentized_range.ppf(LEVEL, n_models, np.inf))
 
 
 def _groups(ranks: Mapping[str, float], difference: float) -> tuple[tuple[str, ...], ...]:
@@ -159,27 +188,28 @@ def _groups(ranks: Mapping[str, float], difference: float) -> tuple[tuple[str, .
     return tuple(groups)
 
 
-def _pair(scores: Scores, first: str, second: str) -> Pair | None:
-    shared = sorted(scores[first].keys() & scores[second].keys())
-    if not shared:
-        return None
-    differences = np.array([scores[first][name] - scores[second][name] for name in shared])
-    n, mean = len(shared), float(differences.mean())
-    wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
-    if n < FEWEST_DATASETS:
-        return Pair(first, second, n, wins, losses, mean)
-    from scipy.special import stdtrit
+def _pair_facts(differences: Float[np.ndarray, "p n"]) -> Iterator[tuple[Any, ...]]:
+    """Return what `Pair` says of each row of differences, from `wins` on."""
+    n = differences.shape[1]
+    means = differences.mean(axis=1)
+    columns = [(differences > 0).sum(axis=1), (differences < 0).sum(axis=1), means]
+    if n >= FEWEST_DATASETS:
+        from scipy.special import stdtrit
 
-    half = float(stdtrit(n - 1, (1 + LEVEL) / 2) * differences.std(ddof=1) / np.sqrt(n))
-    return Pair(first, second, n, wins, losses, mean, mean - half, mean + half, _wilcoxon_p(differences))
+        half = stdtrit(n - 1, (1 + LEVEL) / 2) * differences.std(axis=1, ddof=1) / np.sqrt(n)
+        columns += [means - half, means + half, _wilcoxon_p(differences)]
+    return zip(*(column.tolist() for column in columns), strict=True)
 
 
-def _wilcoxon_p(differences: Float[np.ndarray, " n"]) -> float:
+def _wilcoxon_p(differences: Float[np.ndarray, "p n"]) -> Float[np.ndarray, " p"]:
+    """Return the P value of Wilcoxon's signed-rank test of each row."""
     from scipy.stats import wilcoxon
 
-    if not differences.any():
-        return 1.0
+    p = np.ones(len(differences))  # of models that are equal everywhere
+    sizes = np.sort(np.abs(differences), axis=1)
     # Ties have no exact distribution but by permuting all signs, which takes seconds a pair: R's way instead.
-    sizes = np.abs(differences)
-    tied = not sizes.all() or len(np.unique(sizes)) < len(sizes)
-    return float(wilcoxon(differences, zero_method="zsplit", method="asymptotic" if tied else "auto").pvalue)
+    tied = (sizes[:, 0] == 0) | (np.diff(sizes, axis=1) == 0).any(axis=1)
+    for rows, method in ((~tied, "auto"), (tied & (sizes[:, -1] > 0), "asymptotic")):
+        if rows.any():
+            p[rows] = wilcoxon(differences[rows], axis=1, zero_method="zsplit", method=method).pvalue
+    return p

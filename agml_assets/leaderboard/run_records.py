@@ -5,24 +5,27 @@ in `record_files` and merged in `staging`.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
+from blake3 import blake3
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from agml_assets.errors import did_you_mean
 from agml_assets.leaderboard.catalogue import Catalogue
-from agml_assets.leaderboard.javascript import finite, trimmed
-from agml_assets.leaderboard.metric_names import TASK_METRICS, family, listed_metrics, primary_metric
+from agml_assets.leaderboard.javascript import dump_json, finite, trimmed
+from agml_assets.leaderboard.metric_names import TASK_METRICS, is_score, listed_metrics, primary_metric
 from agml_assets.leaderboard.record_files import RecordFile
 
 RECOMMENDED = ("benchmark_id", "timestamp", "dataset", "num_samples", "device")
 """Fields without which a record is accepted, with a warning."""
 
 _PERCENT_SLACK = 0.5  # percentages of a split are often rounded
+_ONE_FILE = re.compile(r"[^*?\x00]*[^*?\x00/]")  # no pattern that may match several, no folder
+_HALF = re.compile("[\ud800-\udfff]")  # of a pair that makes one character beyond the first 65,536
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 
@@ -97,7 +100,8 @@ class RunRecord(BaseModel):
         notes: Free text.
         finetune: How the model was trained; its presence makes the run a fine-tuned one.
         predictions: Ours: a Parquet file of the run's predictions in the folder `predictions` beside the records,
-            with columns `true`, `predicted` (null where skipped) and, if known, `group` of copies.
+            with a row for each of `num_samples` images, columns `true`, `predicted` (null where skipped) and, if
+            known, `group` of copies.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow", strict=True, allow_inf_nan=False)
@@ -142,8 +146,10 @@ class RunRecord(BaseModel):
     @field_validator("predictions")
     @classmethod
     def _stays_in_its_folder(cls, value: str | None) -> str | None:
-        if value is not None and (PurePosixPath(value).is_absolute() or ".." in PurePosixPath(value).parts):
-            raise ValueError("must be a file in the folder `predictions`, such as 'clip/run_1.parquet'")
+        path = PurePosixPath(value or "")
+        is_one = bool(path.parts) and not path.is_absolute() and ".." not in path.parts
+        if value is not None and not (is_one and _ONE_FILE.fullmatch(value)):
+            raise ValueError("must be one file in the folder `predictions`, such as 'clip/run_1.parquet'")
         return value
 
     @property
@@ -154,6 +160,18 @@ class RunRecord(BaseModel):
     def numbers(self) -> dict[str, float]:
         """Return the metrics that are finite numbers."""
         return {name: number for name, value in self.metrics.items() if (number := finite(value)) is not None}
+
+    def scores(self) -> dict[str, float]:
+        """Return the metrics that are scores and lie between 0 and 1, where all scores lie."""
+        return {name: number for name, number in self._scores().items() if 0 <= number <= 1}
+
+    def beyond_scores(self) -> dict[str, float]:
+        """Return those that should be scores and do not lie there, such as percentages: they rank nobody."""
+        return {name: number for name, number in self._scores().items() if not 0 <= number <= 1}
+
+    def _scores(self) -> dict[str, float]:
+        task = trimmed(self.task)
+        return {name: number for name, number in self.numbers().items() if is_score(task, name)}
 
     def time(self) -> datetime | None:
         """Return when it ran, in UTC where no offset is given; None if that is not said in ISO 8601."""
@@ -186,6 +204,11 @@ class AcceptedRecord:
     raw: Mapping[str, Any]
     warnings: tuple[RecordWarning, ...] = ()
 
+    @property
+    def digest(self) -> str:
+        """What tells it from other records wherever it stands: its place changes with the file."""
+        return blake3(dump_json(self.raw).encode()).hexdigest()[:32]
+
 
 @dataclass(frozen=True)
 class Refusal:
@@ -205,6 +228,10 @@ class Refusal:
     def where(self) -> str:
         """File and position in words."""
         return f"{self.dataset}.json" + (f", record {self.position}" if self.position else "")
+
+    def describe(self) -> str:
+        """Return where and why in a line."""
+        return one_line(f"{self.where}: {self.reason}")
 
 
 @dataclass(frozen=True)
@@ -231,12 +258,15 @@ def check_files(files: Iterable[RecordFile], catalogue: Catalogue) -> RunRecords
             refused.append(Refusal(file.dataset, None, _no_list(file.document)))
         else:
             for position, raw in enumerate(file.document, start=1):
-                outcome = check_record(raw, file.dataset, position, catalogue)
+                repeated = file.repeated.get(position, ())
+                outcome = check_record(raw, file.dataset, position, catalogue, repeated)
                 (accepted if isinstance(outcome, AcceptedRecord) else refused).append(outcome)  # type: ignore[arg-type]
     return RunRecords(tuple(accepted), tuple(refused))
 
 
-def check_record(raw: Any, dataset: str, position: int, catalogue: Catalogue) -> AcceptedRecord | Refusal:
+def check_record(
+    raw: Any, dataset: str, position: int, catalogue: Catalogue, repeated: Sequence[str] = ()
+) -> AcceptedRecord | Refusal:
     """Return a record accepted, with what is odd about it, or refused.
 
     Args:
@@ -244,16 +274,25 @@ def check_record(raw: Any, dataset: str, position: int, catalogue: Catalogue) ->
         dataset: Name of its file.
         position: Its place in the file, from 1.
         catalogue: Knows which datasets there are; an empty one is not asked.
+        repeated: Keys that an object in it has twice.
     """
     if not isinstance(raw, dict):
         return Refusal(dataset, position, f"it must be a JSON object, not {_kind(raw)}")
     if not _is_finite(raw):
         return Refusal(dataset, position, "it holds a number beyond 1.8e308, which nothing can read")
+    parts = (part for part in (raw, raw.get("metrics"), raw.get("finetune")) if isinstance(part, dict))
+    if halves := [name for part in parts for name in part if _HALF.search(name)]:
+        return Refusal(dataset, position, f"half of a character is in the key {halves[0]!r}")
     try:
         record = RunRecord.model_validate(raw)
     except ValidationError as error:
         return Refusal(dataset, position, "; ".join(_problem(issue) for issue in error.errors()))
-    return AcceptedRecord(dataset, position, record, raw, tuple(_warnings(record, dataset, catalogue)))
+    warnings = list(_warnings(record, dataset, catalogue))
+    if repeated:
+        warnings.append(
+            RecordWarning("repeated_key", f"given twice, of which the last counts: {', '.join(repeated)}")
+        )
+    return AcceptedRecord(dataset, position, record, raw, tuple(warnings))
 
 
 def count_records(records: RunRecords) -> dict[str, int]:
@@ -273,6 +312,7 @@ def describe_records(records: RunRecords) -> dict[str, Any]:
             {
                 "dataset": one.dataset,
                 "position": one.position,
+                "digest": one.digest,
                 "warnings": [asdict(warning) for warning in one.warnings],
                 "record": one.raw,
             }
@@ -280,6 +320,16 @@ def describe_records(records: RunRecords) -> dict[str, Any]:
         ],
         "refused": [asdict(one) for one in records.refused],
     }
+
+
+def one_line(text: str) -> str:
+    """Return a text that can do nothing to a terminal: line ends, control characters and the like are spelled."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def describe_beyond(scores: Mapping[str, float]) -> str:
+    """Return in words that scores lie outside their range."""
+    return f"not between 0 and 1: {', '.join(f'{name} = {number:g}' for name, number in scores.items())}"
 
 
 def parse_time(timestamp: str | None) -> datetime | None:
@@ -354,7 +404,7 @@ def _warnings(record: RunRecord, dataset: str, catalogue: Catalogue) -> Iterable
 
 
 def _variant_warnings(record: RunRecord) -> Iterable[RecordWarning]:
-    said = (record.result_type or "").strip().lower().replace("_", "-").replace(" ", "-")
+    said = (trimmed(record.result_type) or "").lower().replace("_", "-").replace(" ", "-")
     says_tuned = said.startswith(("fine-tun", "finetun"))
     if (says_tuned and record.finetune is None) or (said == "zero-shot" and record.finetune is not None):
         yield RecordWarning(
@@ -365,7 +415,7 @@ def _variant_warnings(record: RunRecord) -> Iterable[RecordWarning]:
         ("optimized", record.optimized),
         ("finetune.optimized", getattr(record.finetune, "optimized", None)),
     ):
-        if value is not None and str(value).strip().lower() not in ("yes", "no"):
+        if value is not None and (trimmed(str(value)) or "").lower() not in ("yes", "no"):
             yield RecordWarning("optimized_not_yes_or_no", f"{name} is {value!r}, not 'yes' or 'no'")
 
 
@@ -380,9 +430,8 @@ def _metric_warnings(record: RunRecord) -> Iterable[RecordWarning]:
         )
     if ignored := [name for name, value in record.metrics.items() if finite(value) is None]:
         yield RecordWarning("metric_not_a_number", f"not counted: {', '.join(ignored)}")
-    scores = {name: n for name, n in numbers.items() if name in listed_metrics(task) or family(name)}
-    if beyond := [f"{name} = {number:g}" for name, number in scores.items() if not 0 <= number <= 1]:
-        yield RecordWarning("score_out_of_range", f"not between 0 and 1: {', '.join(beyond)}")
+    if beyond := record.beyond_scores():
+        yield RecordWarning("score_out_of_range", f"{describe_beyond(beyond)}: our board does not rank it by that")
 
 
 def _count_warnings(record: RunRecord) -> Iterable[RecordWarning]:

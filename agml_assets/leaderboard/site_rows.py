@@ -100,7 +100,7 @@ def finetune_of(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 def is_optimized(value: Any) -> bool:
     """Return whether a value says that inference was optimised: `yes`, or what is true."""
-    return value.strip().lower() == "yes" if isinstance(value, str) else truthy(value)
+    return (trimmed(value) or "").lower() == "yes" if isinstance(value, str) else truthy(value)
 
 
 def row_is_optimized(record: Mapping[str, Any]) -> bool:

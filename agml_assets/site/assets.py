@@ -26,7 +26,7 @@ from agml_assets.site.umap import dump_points, find_projections
 from agml_assets.store import PLATFORM
 from agml_assets.workspace import Workspace
 
-_LEADERBOARD = ("board", "global", "run_records")
+_LEADERBOARD = ("board", "run_records")
 _RESULTS, _UMAP, _SHARED = "site/results.json", "site/umap", "site/shared_images.parquet"
 
 

@@ -1,27 +1,57 @@
-"""What the page that compares models computes with: the entries of the site's manifest, and quantiles.
+"""What the page that compares models computes with: the best runs of all models, and quantiles.
 
 The page's own script does what `leaderboard.comparison` and `leaderboard.ranking` do, for whatever is selected.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from agml_assets.leaderboard.catalogue import Catalogue
 from agml_assets.leaderboard.comparison import SiteRecord, read_site_records
-from agml_assets.leaderboard.metric_names import FAMILIES
+from agml_assets.leaderboard.javascript import finite, trimmed
+from agml_assets.leaderboard.manifests import build_global
+from agml_assets.leaderboard.metric_names import FAMILIES, is_score
 from agml_assets.leaderboard.ranking import FEWEST_DATASETS, LEVEL, critical_difference
+from agml_assets.leaderboard.record_files import RecordFile
 from agml_assets.site.page_columns import lists, number, texts
 
 MOST_MODELS = 30
 """Models up to which the page knows the critical difference; more are hardly read."""
 
 
-def comparison_data(manifest: Any, agricultural_tasks: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return the entries of `global.json` in columns, and what the page needs to tell difference from noise.
+def compared_entries(run_records: Mapping[str, Any] | None, catalogue: Catalogue) -> list[dict[str, Any]]:
+    """Return the entries of the site's manifest, of accepted records and of scores between 0 and 1 alone.
 
     Args:
-        manifest: `global.json` of the leaderboard.
+        run_records: `run_records.json` of the leaderboard; without it there are none.
+        catalogue: Tells task and crops.
+    """
+    records: dict[str, list[Any]] = {}
+    for one in (run_records or {}).get("accepted") or ():
+        records.setdefault(one["dataset"], []).append(_in_range(one["record"]))
+    return build_global((RecordFile(*one) for one in records.items()), catalogue)
+
+
+def _in_range(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record without metrics that should be scores and do not lie between 0 and 1."""
+    task = trimmed(record.get("task"))
+    metrics = {
+        name: value
+        for name, value in record["metrics"].items()
+        if (number := finite(value)) is None or not is_score(task, name) or 0 <= number <= 1
+    }
+    return {**record, "metrics": metrics}
+
+
+def comparison_data(
+    entries: Sequence[Mapping[str, Any]], agricultural_tasks: Mapping[str, str | None]
+) -> dict[str, Any]:
+    """Return the entries in columns, and what the page needs to tell difference from noise.
+
+    Args:
+        entries: As `compared_entries`.
         agricultural_tasks: Agricultural task by dataset, for the filter.
 
     Returns:
@@ -30,7 +60,7 @@ def comparison_data(manifest: Any, agricultural_tasks: Mapping[str, str | None])
         models on one dataset, to be divided by the square root of their number; `t`: 97.5 % quantiles of
         Student's t for `fewest` datasets and each more, of which there are as many as any pair can share.
     """
-    records = read_site_records(manifest)
+    records = read_site_records(entries)
     names = list(dict.fromkeys(record.dataset for record in records))
     most = range(FEWEST_DATASETS, len(names) + 1)
     return {

@@ -3,6 +3,7 @@
 The ranks are those of the leaderboard's board; what the pages look like is in `templates`.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,9 +23,9 @@ def runs_of_board(board: _Values) -> dict[str, Any]:
 
     Returns:
         Columns of equal length. `scores` holds, for each run, the metrics that it has, the one that ranks its
-        task first: place of the metric in `metrics`, score, rank, number of runs ranked, percentile, and low and
-        high of the interval, null without one. `no_interval` says why not, where predictions are stored.
-        `datasets` are facts of each dataset in the order of the texts of `dataset`.
+        task first: place of the metric in `metrics`, score, rank, number of runs ranked, number of others with the
+        same score, and low and high of the interval, null without one. `no_interval` says why not, where
+        predictions are stored. `datasets` are facts of each dataset in the order of the texts of `dataset`.
     """
     ordered = _ordered(board)
     runs = [run for run, _ in ordered]
@@ -60,8 +61,9 @@ def details_of_board(board: _Values, run_records: _Values | None) -> dict[str, A
     """
     runs = [run for run, _ in _ordered(board)]
     accepted = (run_records or {}).get("accepted") or ()
-    notes = {(one["dataset"], one["position"]): one["record"].get("notes") for one in accepted}
-    of_runs = texts(notes.get((run["dataset"], run["position"])) or None for run in runs)
+    # By content: the files that both were made from may have changed in between, and with them the positions.
+    notes = {(one["dataset"], one["digest"]): one["record"].get("notes") for one in accepted}
+    of_runs = texts(notes.get((run["dataset"], run["digest"])) or None for run in runs)
     return {
         "train_seconds": [_brief(run.get("train_s")) for run in runs],
         "train_samples": numbers(run.get("train_samples") for run in runs),
@@ -84,9 +86,11 @@ def _ordered(board: _Values) -> list[tuple[_Values, Sequence[_Values]]]:
     scores: dict[int, list[_Values]] = {}
     for one in board.get("boards") or ():
         shared = {"metric": one["metric"], "label": one["label"], "of": len(one["entries"])}
+        of_rank = Counter(entry["rank"] for entry in one["entries"])
         for entry in one["entries"]:
             interval = (runs[entry["run"]].get("intervals") or {}).get(one["metric"])
-            scores.setdefault(entry["run"], []).append({**entry, **shared, "interval": interval})
+            tied = of_rank[entry["rank"]] - 1
+            scores.setdefault(entry["run"], []).append({**entry, **shared, "tied": tied, "interval": interval})
     ranked = [(run, _main_first(run["task"], scores.get(place, []))) for place, run in enumerate(runs)]
     keys = {name: collation_key(name) for name in {run["dataset"] for run in runs}}
 
@@ -104,7 +108,7 @@ def _main_first(task: str, scores: Sequence[_Values]) -> list[_Values]:
 
 
 def _packed_score(label: int, score: _Values) -> list[float | None]:
-    values = [label, number(score["score"]), score["rank"], score["of"], number(score["percentile"], 1)]
+    values = [label, number(score["score"]), score["rank"], score["of"], score["tied"]]
     limits = bounds(score["interval"])
     return [*values, *(number(limit) for limit in limits)] if limits else values
 

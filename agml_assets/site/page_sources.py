@@ -29,7 +29,6 @@ FOLDER = "site/pages"
 _CARDS = "cards"
 _FILES = {
     "board": ("leaderboard/board.json", "not made yet; the job leaderboard makes it"),
-    "manifest": ("leaderboard/global.json", "not made yet; the job leaderboard makes it"),
     "run_records": ("leaderboard/run_records.json", "not made yet; the job leaderboard makes it"),
     "model_report": ("evaluation/report.json", "not made yet; the job model_report makes it"),
     "reports": ("site/results.json", "not made yet; the asset site/results makes it"),

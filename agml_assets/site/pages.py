@@ -20,7 +20,7 @@ from markupsafe import Markup
 from agml_assets.leaderboard.catalogue import Catalogue
 from agml_assets.site.page_catalogue import catalogue_data
 from agml_assets.site.page_columns import shown
-from agml_assets.site.page_comparison import comparison_data
+from agml_assets.site.page_comparison import compared_entries, comparison_data
 from agml_assets.site.page_left_out import left_out_data
 from agml_assets.site.page_models import OWN, PUBLISHED, ModelResults, models_data, runs_data
 from agml_assets.site.page_runs import details_of_board, runs_of_board
@@ -46,7 +46,6 @@ class SiteData:
 
     Attributes:
         board: `board.json` of the leaderboard.
-        manifest: `global.json` of the leaderboard.
         run_records: `run_records.json` of the leaderboard.
         reports: Report by name, as in `results.json` of the site.
         catalogue: The catalogue of datasets.
@@ -56,7 +55,6 @@ class SiteData:
     """
 
     board: Mapping[str, Any] | None = None
-    manifest: Any = None
     run_records: Mapping[str, Any] | None = None
     reports: Mapping[str, Any] = field(default_factory=dict)
     catalogue: Catalogue = field(default_factory=Catalogue)
@@ -80,7 +78,7 @@ def build_pages(data: SiteData) -> dict[str, str]:
     models = models_data(data.models, catalogue["name"], data.cards)
     contents: dict[str, dict[str, Any]] = {
         "index": {"runs": runs},
-        "compare": comparison_data(data.manifest, agricultural),
+        "compare": comparison_data(compared_entries(data.run_records, data.catalogue), agricultural),
         "models": models,
         "model": {**models, "runs": runs_data(data.models, models)},
         "datasets": {"catalogue": catalogue},
@@ -122,7 +120,7 @@ def _headline(data: SiteData, runs: Mapping[str, Any], others: int) -> dict[str,
         "cards": len(data.cards),
         "missing": len(data.missing),
         "has_board": data.board is not None,
-        "has_manifest": data.manifest is not None,
+        "has_records": data.run_records is not None,
     }
 
 

@@ -83,12 +83,13 @@ def test_the_run_record_is_accepted_and_says_what_was_done(evaluated):
     assert record["inference_time_seconds_per_image"] > 0
 
 
-def test_the_leaderboard_takes_up_our_own_record_with_an_interval(evaluated, tmp_path):
+def test_the_leaderboard_takes_up_our_own_record_and_its_predictions(evaluated, tmp_path):
     workspace = open_workspace(evaluated)
     source = read_source(tmp_path / "nowhere", workspace.store)
     [run] = json.loads(board_text(source))["runs"]
     assert run["dataset"] == "tiny" and run["variant"] == "fine-tuned"
-    assert "f1" in run["intervals"]
+    # Its predictions are seen to be those of the run; only the images are too few.
+    assert run["intervals"]["f1"]["reason"] == "3 independent groups; at least 20 are needed."
 
 
 def test_a_second_probe_never_loads_the_model(evaluated, tmp_path, monkeypatch):

@@ -60,7 +60,7 @@ def write(folder, dataset, records):
 numbers = st.one_of(
     st.integers(-(10**20), 10**20),
     st.floats(allow_nan=False, allow_infinity=False),
-    st.sampled_from([0, 1, 0.5, 1e-7, 2.5, 97.5]),
+    st.sampled_from([0, 1, 0.5, 1e-7, 2.5, 97.5, 1.7e308, -1.7e308]),
 )
 json_values = st.recursive(
     st.one_of(st.none(), st.booleans(), numbers, st.text(max_size=8)),

@@ -89,7 +89,15 @@ def test_samples_and_skipped_ones_are_stated(board):
 def test_a_board_says_whether_all_saw_the_same_samples(board):
     same = board(file_of(scored("a", 0.5), scored("b", 0.6)))
     other = board(file_of(scored("a", 0.5), scored("b", 0.6, split="test")))
-    assert [one["boards"][0]["same_samples"] for one in (same, other)] == [True, False]
+    unsaid = [
+        board(file_of(scored("a", 0.5), scored("b", 0.6, **{name: None}))) for name in ("split", "num_samples")
+    ]
+    assert [one["boards"][0]["same_samples"] for one in (same, other, *unsaid)] == [True, False, None, None]
+
+
+def test_what_is_said_to_differ_differs_whatever_else_is_not_said(board):
+    found = board(file_of(scored("a", 0.5, split=None), scored("b", 0.6, split=None, num_samples=7)))
+    assert found["boards"][0]["same_samples"] is False
 
 
 def test_what_is_no_score_is_not_ranked(board):
@@ -98,6 +106,43 @@ def test_what_is_no_score_is_not_ranked(board):
         {"dataset": "beans", "position": 2, "reason": "none of its metrics is a score: loss, epochs"}
     ]
     assert [run["model"] for run in found["runs"]] == ["a"]
+
+
+@pytest.mark.parametrize("far", [41.2, -0.1, 1.7e308, -1.7e308])
+def test_a_score_outside_its_range_ranks_nobody_and_is_listed(board, far):
+    found = board(
+        file_of(scored("a", 0.9), scored("b", far)), *(file_of(scored("b", 0.1), dataset=d) for d in "cdefgh")
+    )
+    assert standings(found) == [("a", 1, None)]
+    assert found["unranked"] == [
+        {"dataset": "beans", "position": 2, "reason": f"not between 0 and 1: f1 = {far:g}"}
+    ]
+
+
+def test_the_scores_of_a_run_that_lie_in_range_still_rank_it(board):
+    found = board(file_of(record("a", metrics={"f1": 41.2, "recall": 0.5}), scored("b", 0.5)))
+    assert [run["scores"] for run in found["runs"]] == [{"recall": 0.5}, {"f1": 0.5}]
+    assert [one["position"] for one in found["unranked"]] == [1]
+
+
+def test_numbers_at_the_end_of_the_doubles_do_not_stop_the_board(board):
+    sets = [file_of(scored("a", 1e200 * n), scored("b", 0.1), dataset=f"d{n}") for n in range(6)]
+    json.dumps(board(*sets), allow_nan=False)
+
+
+def test_a_run_that_lacks_the_metric_of_its_models_best_run_is_listed(board):
+    later = record("a", metrics={"accuracy": 0.95}, timestamp="2026-08-12")
+    found = board(file_of(scored("a", 0.3), later, record("b", metrics={"accuracy": 0.5})))
+    assert [run["scores"] for run in found["runs"]] == [{"f1": 0.3}, {"accuracy": 0.5}]
+    reason = "it has no f1, by which another run of the model is its best here"
+    assert found["unranked"] == [{"dataset": "beans", "position": 2, "reason": reason}]
+
+
+def test_a_run_is_found_again_by_its_content(board):
+    one, other = scored("a", 0.5), scored("a", 0.4)
+    (first,), (second,) = board(file_of(one, other))["runs"], board(file_of(other, one))["runs"]
+    assert (first["position"], second["position"]) == (1, 2)
+    assert first["digest"] == second["digest"]
 
 
 def test_comparisons_name_their_datasets_and_the_coverage(board):

@@ -73,3 +73,10 @@ def test_a_damaged_file_is_named(tmp_path):
     (tmp_path / "hf_datasets.json").write_text("[")
     with pytest.raises(UserError, match=r"hf_datasets.json cannot be read"):
         load_catalogue(tmp_path)
+
+
+def test_a_name_is_looked_for_once(catalogue, monkeypatch):
+    found, calls = catalogue([{"name": "beans"}]), []
+    monkeypatch.setattr("agml_assets.leaderboard.catalogue.nearest", lambda *args, **_: calls.append(args) or [])
+    assert [found.nearest("beens") for _ in range(3)] == [None] * 3
+    assert len(calls) == 1

@@ -10,6 +10,7 @@ import pytest
 from agml_assets.errors import UserError
 from agml_assets.leaderboard.catalogue import Catalogue
 from agml_assets.leaderboard.commands import add_parser
+from agml_assets.leaderboard.outputs import OUTPUTS
 from agml_assets.leaderboard.run_records import RECOMMENDED, Finetune, RunRecord, check_record
 from agml_assets.leaderboard.staging import STAGING
 from tests.leaderboard.records import scored, write
@@ -48,6 +49,15 @@ def test_stage_and_build_use_the_working_directory(here, capsys):
     assert "No dataset catalogue" in out
 
 
+def test_all_files_are_written_or_none(here, monkeypatch):
+    write(here / "performance", "beans", [scored("a", 0.5)])
+    last = list(OUTPUTS)[-1]
+    monkeypatch.setattr("agml_assets.leaderboard.commands.OUTPUTS", {**OUTPUTS, last: lambda source: 1 / 0})
+    with pytest.raises(ZeroDivisionError):
+        command("build")
+    assert not list(here.glob("benchmark_results/_platform/leaderboard/*.json"))
+
+
 def test_a_dry_run_prints_the_same_numbers(here, capsys):
     write(here / STAGING, "beans", [scored("a", 0.5)])
     command("stage", "--dry-run")
@@ -65,6 +75,37 @@ def test_other_folders_can_be_named(here, capsys, monkeypatch):
     assert (here / "site" / "performance" / "beans.json").is_file()
     command("stage", "--staging", "new", "--performance", "other")
     assert (here / "other" / "beans.json").is_file()
+
+
+def test_what_is_not_read_is_said(here, capsys):
+    write(here / STAGING, "beans", [scored("a", 0.5)])
+    for folder in (here / STAGING, here / "performance"):
+        (folder / "sub").mkdir(parents=True)
+        (folder / "predictions").mkdir()
+        for name in ("peas.JSON", "rice.jsonl", ".hidden"):
+            (folder / name).write_text("[]")
+    for action in ("stage", "build"):
+        command(action)
+        assert "Not read, as it is not called NAME.json: peas.JSON, rice.jsonl, sub\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["\x1b[2Jgone", "a\nrefused: all", "\u202eabc"])
+def test_no_name_in_a_record_does_anything_to_the_terminal(here, capsys, name):
+    write(here / STAGING, "beans", [scored("a", 0.5, **{name: 1})])
+    command("stage")
+    spelled = name.encode("unicode_escape").decode()
+    assert f"kept, but read by nobody: {spelled}\n" in capsys.readouterr().out
+    write(here / STAGING, "beans", [scored("b", 0.5, **{name: 1}), {"model": "c"}])
+    (here / "performance" / "peas.json").write_text('[{"model": "' + "x" * 9 + '"}]')
+    with pytest.raises(UserError) as error:
+        command("stage")
+    assert len(error.value.message.splitlines()) == 2
+    (here / STAGING / "beans.json").write_text(
+        json.dumps([scored("b", 0.5)])[:-2] + f", {json.dumps(name)}: 1, {json.dumps(name)}: 2}}]"
+    )
+    with pytest.raises(UserError) as error:
+        command("stage")
+    assert f"twice in one object: {spelled}" in error.value.message
 
 
 def test_nothing_staged_is_said(here, capsys):
@@ -112,5 +153,5 @@ def test_the_guide_says_of_every_field_whether_it_is_needed(guide):
 def test_the_guide_names_every_warning(guide):
     source = (Path(__file__).parents[2] / "agml_assets" / "leaderboard" / "run_records.py").read_text()
     named = set(re.findall(r'RecordWarning\(\s*"(\w+)"', source))
-    assert len(named) == 13
+    assert len(named) == 14
     assert named == set(re.findall(r"^\| `(\w+)` \| [A-Z]", guide, re.MULTILINE))

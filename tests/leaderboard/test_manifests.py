@@ -112,6 +112,8 @@ def test_no_images_no_split():
     ("value", "expected"),
     [
         ("yes", True),
+        ("\ufeffyes\u2028", True),
+        ("yes\x1f", False),
         (" YES ", True),
         ("no", False),
         ("true", False),

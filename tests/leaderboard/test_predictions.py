@@ -1,5 +1,7 @@
 """Stored predictions give a score its interval once they are seen to be the run's."""
 
+import os
+
 import numpy as np
 import polars as pl
 import pytest
@@ -23,9 +25,8 @@ def predicted():
 def intervals(folder, frame, metrics, **fields):
     folder.mkdir(exist_ok=True)
     frame.write_parquet(folder / "run.parquet")
-    return prediction_intervals(
-        RunRecord.model_validate(record(metrics=metrics, predictions="run.parquet", **fields)), [UPath(folder)]
-    )
+    run = {"num_samples": len(frame), "metrics": metrics, "predictions": "run.parquet", **fields}
+    return prediction_intervals(RunRecord.model_validate(record(**run)), [UPath(folder)])
 
 
 def scores(frame):
@@ -65,9 +66,53 @@ def test_skipped_images_count_for_nothing(tmp_path, predicted):
     with_skipped = pl.concat(
         [predicted, pl.DataFrame({"true": [1, 2], "predicted": [None, None]}, predicted.schema)]
     )
-    assert intervals(tmp_path, with_skipped, scores(predicted)) == intervals(
-        tmp_path, predicted, scores(predicted)
-    )
+    expected = intervals(tmp_path, predicted, scores(predicted))
+    assert intervals(tmp_path, with_skipped, {**scores(predicted), "skipped_samples": 2}) == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"num_samples": 12}, "are of 600 images, the record of 12"),
+        ({"num_samples": None}, "does not say num_samples"),
+        ({"skipped_samples": 2}, "skip 0 images, the record says 2"),
+    ],
+)
+def test_predictions_of_other_images_than_the_runs_give_no_interval(tmp_path, predicted, fields, reason):
+    skipped = {name: fields.pop(name) for name in ("skipped_samples",) if name in fields}
+    found = intervals(tmp_path, predicted, {**scores(predicted), **skipped}, **fields)
+    assert all(one["kind"] == "none" and reason in one["reason"] for one in found.values())
+
+
+def test_rows_that_are_repeated_narrow_nothing(tmp_path, predicted):
+    found = intervals(tmp_path, pl.concat([predicted] * 50), scores(predicted), num_samples=600)
+    assert found["accuracy"]["kind"] == "none"
+
+
+def test_an_image_without_a_group_stands_alone(tmp_path, predicted):
+    alone = intervals(tmp_path, predicted, scores(predicted))
+    groups = pl.Series([None] * 599 + ["a"], dtype=pl.String)
+    found = intervals(tmp_path, predicted.with_columns(group=groups), scores(predicted))
+    assert found["accuracy"] == alone["accuracy"]
+    half = pl.Series([None] * 300 + [f"{n // 2}" for n in range(300)], dtype=pl.String)
+    wider = intervals(tmp_path, predicted.with_columns(group=half), scores(predicted))
+    assert "in 450 groups" in wider["accuracy"]["method"]
+
+
+def test_classes_of_two_types_are_named(tmp_path, predicted):
+    mixed = predicted.with_columns(pl.col("predicted").cast(pl.Float64))
+    reason = intervals(tmp_path, mixed, scores(predicted))["f1"]["reason"]
+    assert "`true` is Int64 and `predicted` is Float64" in reason
+
+
+def test_a_task_with_blanks_around_it_is_the_same_task(tmp_path, predicted):
+    assert set(intervals(tmp_path, predicted, scores(predicted), task=" classification ")) == {"f1", "accuracy"}
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.parquet")
+    run = RunRecord.model_validate(record(predictions="pipe.parquet"))
+    assert "no such file" in prediction_intervals(run, [UPath(tmp_path)])["f1"]["reason"]
 
 
 def test_predictions_of_another_run_give_no_interval(tmp_path, predicted):
@@ -84,7 +129,7 @@ def test_predictions_of_another_run_give_no_interval(tmp_path, predicted):
     ],
 )
 def test_a_file_that_says_nothing_is_named_with_the_reason(tmp_path, frame, reason):
-    found = intervals(tmp_path, frame, {"f1": 0.5})
+    found = intervals(tmp_path, frame, {"f1": 0.5, "skipped_samples": 1})
     assert found["f1"]["kind"] == "none"
     assert reason in found["f1"]["reason"]
 

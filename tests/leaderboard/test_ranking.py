@@ -1,11 +1,15 @@
 """Average ranks, Friedman, Nemenyi and Wilcoxon, against the worked example of Demšar 2006."""
 
+import time
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import ttest_1samp, wilcoxon
 
 from agml_assets.leaderboard.ranking import (
+    FEWEST_DATASETS,
     average_ranks,
     compare_pairs,
     critical_difference,
@@ -91,6 +95,48 @@ def test_a_pair_has_the_papers_wilcoxon_test():
     assert pair.p == pytest.approx(0.011, abs=5e-4)
     assert (pair.datasets, pair.wins, pair.losses) == (14, 2, 10)
     assert pair.mean_difference == pytest.approx(float((AREAS[:, 0] - AREAS[:, 1]).mean()))
+
+
+@pytest.mark.parametrize("decimals", [1, 2, 9])
+def test_every_pair_has_scipys_test_of_the_datasets_that_it_shares(decimals):
+    rng = np.random.default_rng(decimals)
+    scores = {
+        f"m{k}": {f"d{n}": round(float(v), decimals) for n, v in enumerate(rng.random(60)) if rng.random() < share}
+        for k, share in enumerate((1, 1, 0.9, 0.5, 0.2, 0.15))
+    }
+    for pair in compare_pairs(scores):
+        first, second = scores[pair.first], scores[pair.second]
+        scale = 10**decimals
+        whole = np.array([round(first[d] * scale) - round(second[d] * scale) for d in first if d in second])
+        assert (pair.datasets, pair.wins, pair.losses) == (len(whole), (whole > 0).sum(), (whole < 0).sum())
+        assert pair.mean_difference == pytest.approx(whole.mean() / scale)
+        if len(whole) >= FEWEST_DATASETS:
+            tied = len({0, *map(abs, whole.tolist())}) <= len(whole)
+            method = "asymptotic" if tied else "auto"
+            assert pair.p == pytest.approx(wilcoxon(whole, zero_method="zsplit", method=method).pvalue)
+            limits = ttest_1samp(whole / scale, 0).confidence_interval(0.95)
+            assert (pair.low, pair.high) == pytest.approx(tuple(limits))
+        else:
+            assert pair.p is pair.low is None
+
+
+def test_equal_differences_are_equal_whatever_floating_point_makes_of_them():
+    # Differences of 0.1, all of them, and as many the other way: no model is the better.
+    first = {f"d{n}": value for n, value in enumerate((0.3, 0.4, 0.8, 0.1, 0.2, 0.6))}
+    second = {f"d{n}": value for n, value in enumerate((0.2, 0.3, 0.7, 0.2, 0.3, 0.7))}
+    (pair,) = compare_pairs({"a": first, "b": second})
+    assert pair.p == 1.0
+    (pair,) = compare_pairs({"a": {**first, "d6": 0.1 + 0.2}, "b": {**second, "d6": 0.3}})
+    assert (pair.wins, pair.losses) == (3, 3)
+
+
+def test_hundreds_of_models_are_compared_in_seconds():
+    rng = np.random.default_rng(0)
+    scores = {f"m{k}": {f"d{n}": float(v) for n, v in enumerate(rng.random(8))} for k in range(250)}
+    start = time.process_time()
+    assert len(compare_pairs(scores)) == 250 * 249 // 2
+    rank_nested(scores)
+    assert time.process_time() - start < 5
 
 
 def test_the_interval_of_a_difference_is_students():

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agml_assets.leaderboard.catalogue import Catalogue
-from agml_assets.leaderboard.record_files import RecordFile
+from agml_assets.leaderboard.record_files import RecordFile, read_record_files
 from agml_assets.leaderboard.run_records import (
     AcceptedRecord,
     Refusal,
@@ -64,8 +64,14 @@ def test_optional_fields_may_be_left_out_and_recommended_ones_are_missed():
         ({"metrics": [0.5]}, "'metrics' should be a valid dictionary (got an array)"),
         ({"finetune": {"epochs": "ten"}}, "'finetune.epochs' should be a valid number (got 'ten')"),
         ({"optimized": 1}, "'optimized' must be 'yes' or 'no'"),
-        ({"predictions": "../secret.parquet"}, "'predictions' must be a file in the folder"),
+        ({"predictions": "../secret.parquet"}, "'predictions' must be one file in the folder"),
+        ({"predictions": ""}, "'predictions' must be one file in the folder"),
+        ({"predictions": "."}, "'predictions' must be one file in the folder"),
+        ({"predictions": "clip/"}, "'predictions' must be one file in the folder"),
+        ({"predictions": "*.parquet"}, "'predictions' must be one file in the folder"),
         ({"extra": [10**400]}, "beyond 1.8e308"),
+        ({"\ud800x": 1}, r"half of a character is in the key '\ud800x'"),
+        ({"metrics": {"f1": 0.5, "\udc00": 1}}, r"half of a character is in the key '\udc00'"),
     ],
 )
 def test_a_field_of_the_wrong_kind_is_refused_by_name(fields, reason):
@@ -128,6 +134,19 @@ def test_an_unknown_dataset_is_named_with_the_nearest_one():
 
 def test_without_a_catalogue_no_dataset_is_unknown():
     assert check_record(record(), "beans", 1, Catalogue()).warnings == ()
+
+
+def test_a_key_that_is_given_twice_is_named(tmp_path):
+    good = json.dumps(record())
+    twice = good.replace('"f1": 0.5', '"f1": 0.2, "f1": 0.9').replace(
+        '"split"', '"extra": [{"a": 1, "a": 2}], "split"'
+    )
+    (tmp_path / "beans.json").write_text(f"[{good}, {twice}]")
+    first, second = check_files(read_record_files(tmp_path), BEANS).accepted
+    assert first.warnings == ()
+    assert second.record.metrics["f1"] == 0.9
+    assert second.warnings[-1].name == "repeated_key"
+    assert second.warnings[-1].message == "given twice, of which the last counts: a, f1"
 
 
 def test_unknown_fields_are_kept():

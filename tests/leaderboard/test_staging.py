@@ -1,8 +1,11 @@
 """Staged records are appended once, all or none, whatever the order, and what is there keeps its lines."""
 
+import errno
 import json
 import multiprocessing
+import os
 import shutil
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -91,6 +94,95 @@ def test_a_record_staged_twice_in_one_file_is_added_once(places):
     assert (len(merge.added), merge.already_there) == (1, 1)
 
 
+@pytest.mark.parametrize("spelled", ["2026-08-11T05:16:17Z", "2026-08-11T07:16:17+02:00", " 2026-08-11T05:16:17 "])
+def test_a_time_may_be_spelled_otherwise(places, spelled):
+    performance, staging = places
+    write(performance, "beans", [scored("a", 0.5, timestamp="2026-08-11T05:16:17+00:00")])
+    write(staging, "beans", [scored("a", 0.5, timestamp=spelled)])
+    assert stage(performance, staging, NONE)[0].already_there == 1
+    write(staging, "beans", [scored("a", 0.6, timestamp=spelled)])
+    with pytest.raises(UserError, match="with other values as record 1"):
+        stage(performance, staging, NONE)
+
+
+def test_line_ends_stay_as_they_are(places):
+    performance, staging = places
+    path = write(performance, "beans", [scored("old", 0.1)])
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    write(staging, "beans", [scored("new", 0.2)])
+    stage(performance, staging, NONE)
+    expected = write(performance.parent / "once", "beans", [scored("old", 0.1), scored("new", 0.2)]).read_bytes()
+    assert path.read_bytes() == expected.replace(b"\n", b"\r\n")
+
+
+def test_a_link_is_followed_within_the_folder_and_not_out_of_it(places, tmp_path):
+    performance, staging = places
+    inside = write(performance / "real", "beans", [scored("old", 0.1)])
+    outside = write(tmp_path / "elsewhere", "peas", [scored("old", 0.1)])
+    (performance / "beans.json").symlink_to(inside)
+    write(staging, "beans", [scored("new", 0.2)])
+    stage(performance, staging, NONE)
+    assert (performance / "beans.json").is_symlink()
+    assert len(json.loads(inside.read_text())) == 2
+    (performance / "peas.json").symlink_to(outside)
+    write(staging, "peas", [scored("new", 0.2)])
+    with pytest.raises(UserError, match=r"peas.json: .* a link that leads out of its folder"):
+        stage(performance, staging, NONE)
+    assert len(json.loads(outside.read_text())) == 1
+
+
+def test_two_names_of_one_file_are_not_staged_at_once(places):
+    performance, staging = places
+    (performance / "peas.json").parent.mkdir()
+    (performance / "peas.json").symlink_to("beans.json")
+    for name in ("beans", "peas"):
+        write(staging, name, [scored(name, 0.2)])
+    with pytest.raises(UserError, match="its file is that of beans"):
+        stage(performance, staging, NONE)
+
+
+@pytest.mark.parametrize("length", [245, 250])
+def test_the_longest_names_can_be_staged(places, length):
+    write(places[1], "n" * length, [scored("a", 0.5)])
+    stage(*places, NONE)
+    assert len(json.loads((places[0] / f"{'n' * length}.json").read_text())) == 1
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+@pytest.mark.parametrize("place", ["a_file", "a_file/below", "/proc/nowhere", "x" * 300])
+def test_a_folder_that_cannot_be_written_to_is_found_by_a_dry_run_too(tmp_path, place, dry_run):
+    (tmp_path / "a_file").write_text("x")
+    write(tmp_path / "staging", "beans", [scored("a", 0.5)])
+    with pytest.raises(UserError, match="cannot be merged into"):
+        stage(tmp_path / place, tmp_path / "staging", NONE, dry_run=dry_run)
+    assert (tmp_path / "a_file").read_text() == "x"
+
+
+def test_a_file_that_cannot_be_written_is_said_in_words(places, monkeypatch):
+    write(places[1], "beans", [scored("a", 0.5)])
+
+    def full(handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(UserError, match="No space left on device"):
+        stage(*places, NONE)
+    assert contents(places[0]) == {}
+
+
+def test_a_file_without_a_name_is_refused(places):
+    write(places[1], "", [scored("a", 0.5)])
+    with pytest.raises(UserError, match="names no dataset"):
+        stage(*places, NONE)
+
+
+def test_what_is_no_regular_file_is_refused_and_not_waited_for(places):
+    places[1].mkdir()
+    os.mkfifo(places[1] / "beans.json")
+    with pytest.raises(UserError, match="no regular file"):
+        stage(*places, NONE)
+
+
 def test_the_same_run_with_other_values_is_refused(places):
     performance, staging = places
     write(performance, "beans", [scored("z", 0.4), scored("a", 0.5)])
@@ -144,8 +236,15 @@ def test_a_key_given_twice_is_refused(places):
     (places[1] / "beans.json").write_text(
         '[{"model": "a", "task": "classification", "metrics": {"f1": 0.1, "f1": 0.9}}]'
     )
-    with pytest.raises(UserError, match="a key is given twice in one object: f1"):
+    with pytest.raises(UserError, match="record 1: a key is given twice in one object: f1"):
         stage(*places, NONE)
+
+
+def test_tens_of_thousands_of_keys_are_read_in_a_moment(places):
+    write(places[1], "beans", [record("a", metrics={f"m{n}": 0.1 for n in range(40_000)})])
+    start = time.process_time()
+    stage(*places, NONE, dry_run=True)
+    assert time.process_time() - start < 5
 
 
 def test_a_damaged_file_is_not_appended_to(places):

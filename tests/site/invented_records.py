@@ -126,7 +126,7 @@ def site_of(folder, records, catalogue, **others):
     (folder / "hf_datasets.json").write_text(json.dumps(catalogue), "utf-8")
     source = read_source(performance)
     made = {name.rpartition("/")[2]: json.loads(make(source)) for name, make in OUTPUTS.items()}
-    files = {"board": made["board.json"], "manifest": made["global.json"], "run_records": made["run_records.json"]}
+    files = {"board": made["board.json"], "run_records": made["run_records.json"]}
     return SiteData(**{"catalogue": source.catalogue, **files, **others})
 
 
@@ -140,13 +140,14 @@ def usual(folder):
         second: report(4.0, interval=(3.6, 4.4), missing=("annotation",), low_high=(3.0, 5.0)),
         third: {"metrics": {}},
     }
-    stored = pl.DataFrame({"true": [0, 1] * 60, "predicted": [0, 1] * 50 + [1, 0] * 10})
+    answers = [0, 1] * 50 + [1, 0] * 10
+    stored = pl.DataFrame({"true": [*[0, 1] * 60, 0, 0, 1], "predicted": [*answers, None, None, None]})
     (folder / "performance" / "predictions").mkdir(parents=True)
     stored.write_parquet(folder / "performance" / "predictions" / "run.parquet")
     exact = {"f1": 100 / 120, "accuracy": 100 / 120, "skipped_samples": 3}
-    with_interval = {"task": "classification", "num_samples": 120, "metrics": exact, "predictions": "run.parquet"}
+    with_interval = {"task": "classification", "num_samples": 123, "metrics": exact, "predictions": "run.parquet"}
     records[first].append({**records[first][0], "model": "maker/with-interval", **with_interval})
-    records[first].append({**records[first][-1], "model": "maker/other-scores", "metrics": {"f1": 0.9}})
+    records[first].append({**records[first][-1], "model": "maker/other-scores", "metrics": {**exact, "f1": 0.9}})
     records[second] += [{"model": "maker/no-task"}, {**records[second][0], "metrics": {"f1": "0.9"}}]
     records[second].append(
         {**records[second][0], "model": "maker/odd", "prompt": "which?", "metrics": {"f1": 78.2}}

@@ -11,6 +11,7 @@ import pytest
 
 from agml_assets.leaderboard.catalogue import CatalogueEntry
 from agml_assets.leaderboard.comparison import FAMILIES, read_site_records
+from agml_assets.leaderboard.outputs import global_text, read_source
 from agml_assets.registry.datasets import DatasetEntry, DatasetRegistry
 from agml_assets.report.artifacts import CARD, RESULT
 from agml_assets.settings import Settings
@@ -51,17 +52,17 @@ def test_every_run_of_the_board_is_on_the_leaderboard_with_its_rank_and_interval
     shown = {}
     for place, scores in enumerate(runs["scores"]):
         identity = tuple(unpack(runs[name])[place] for name in ("dataset", "model", "task", "how", "config"))
-        for label, score, rank, of, percentile, *interval in scores:
-            shown[*identity, runs["metrics"][label]] = score, rank, of, percentile, interval
+        for label, score, rank, of, tied, *interval in scores:
+            shown[*identity, runs["metrics"][label]] = score, rank, of, tied, interval
     expected = {}
     for board in data.board["boards"]:
         for entry in board["entries"]:
             run = data.board["runs"][entry["run"]]
             interval = run["intervals"].get(board["metric"], {})
             limits = [round(interval[end], 6) for end in ("low", "high")] if "low" in interval else []
-            rounded = entry["percentile"] if entry["percentile"] is None else round(entry["percentile"], 1)
+            tied = sum(other["score"] == entry["score"] for other in board["entries"]) - 1
             identity = board["dataset"], run["model"], board["task"], board["variant"], board["config"]
-            values = round(entry["score"], 6), entry["rank"], len(board["entries"]), rounded, limits
+            values = round(entry["score"], 6), entry["rank"], len(board["entries"]), tied, limits
             expected[*identity, board["label"]] = values
     assert shown == expected
     assert any(interval for *_, interval in shown.values())
@@ -78,15 +79,29 @@ def test_the_metric_that_ranks_a_task_comes_first(site):
         )
 
 
-def test_the_comparison_carries_exactly_the_records_of_the_manifest(site):
-    data, pages = site
+def test_the_comparison_carries_exactly_the_records_of_the_manifest_where_none_is_refused(tmp_path):
+    pages = build_pages(site_of(tmp_path, *invent_records()))
     carried = data_of(pages["compare.html"])
-    records = read_site_records(data.manifest)
+    records = read_site_records(json.loads(global_text(read_source(tmp_path / "performance"))))
     assert list(
         zip(*(unpack(carried[name]) for name in ("model", "dataset", "task", "how", "platform")), strict=True)
     ) == [(one.model, one.dataset, one.task, one.variant, one.platform) for one in records]
     for family, scores in zip(FAMILIES, carried["scores"], strict=True):
         assert scores == [one.scores[family] for one in records]
+
+
+def test_refused_records_and_scores_outside_their_range_are_not_compared(tmp_path):
+    records, catalogue = invent_records(datasets=1, models=2)
+    ((name, (first, second)),) = records.items()
+    first |= {"task": "classification", "metrics": {"f1": 0.4}}
+    refused = {**first, "device": 5, "metrics": {"f1": 0.99}}
+    percent = {**first, "model": "percent", "metrics": {"f1": 41.2, "recall": 0.5}}
+    data = site_of(
+        tmp_path, {name: [first, refused, percent, {**second, "model": "other", "num_samples": "x"}]}, catalogue
+    )
+    carried = data_of(build_pages(data)["compare.html"])
+    f1 = dict(zip(unpack(carried["model"]), carried["scores"][0], strict=True))
+    assert f1 == {first["model"]: 0.4, "percent": None}
 
 
 def test_scores_that_differ_in_the_last_digit_stay_different(tmp_path):
@@ -105,7 +120,8 @@ def test_refused_records_warnings_and_missing_datasets_are_all_listed(site):
     assert unpack(left_out["refused"]["why"]) == [one["reason"] for one in refused]
     assert left_out["refused"]["record"] == [one["position"] for one in refused]
     assert unpack(left_out["warnings"]["why"]) == [w["message"] for one in accepted for w in one["warnings"]]
-    assert unpack(left_out["unranked"]["why"]) == ["none of its metrics is a score: loss"]
+    reasons = ["not between 0 and 1: f1 = 78.2", "none of its metrics is a score: loss"]
+    assert sorted(unpack(left_out["unranked"]["why"])) == sorted(reasons)
     assert dict(zip(unpack(left_out["missing"]["name"]), unpack(left_out["missing"]["why"]), strict=True)) == {
         "never_run": "no report yet"
     }
@@ -122,6 +138,22 @@ def test_notes_are_carried_whole(site):
     assert set(notes) == of_records
     without = details_of_board(data.board, None)
     assert set(without["note"]) == {-1}
+
+
+def test_notes_stay_with_their_run_when_the_file_has_changed_since(tmp_path):
+    records, catalogue = invent_records(datasets=1, models=2)
+    ((name, (first, second)),) = records.items()
+    first["notes"], second["notes"] = "of the first", "of the second"
+    before = site_of(tmp_path, {name: [first, second]}, catalogue)
+    after = site_of(tmp_path, {name: [{**first, "model": "new", "notes": "new"}, first, second]}, catalogue)
+    details = details_of_board(before.board, after.run_records)
+    notes = json.loads(zlib.decompress(base64.b64decode(details["notes"])))
+    models = [run["model"] for run in before.board["runs"]]
+    place = unpack(runs_of_board(before.board)["model"])
+    assert {model: notes[details["note"][place.index(model)]] for model in models} == {
+        first["model"]: "of the first",
+        second["model"]: "of the second",
+    }
 
 
 def catalogued(entries=(), reports=None, cards=None, runs=None):
@@ -302,7 +334,7 @@ def test_any_number_of_datasets_has_pages_and_those_without_a_report_are_named(r
     named = dict(zip(unpack(missing["name"]), unpack(missing["why"]), strict=True))
     assert {key: named[key] for key in keys[n:]} == dict.fromkeys(keys[n:], "no report yet")
     assert named["leaderboard/board.json"] == "not made yet; the job leaderboard makes it"
-    assert facts["missing_datasets_count"] == len(named) == 3 - n + 4
+    assert facts["missing_datasets_count"] == len(named) == 3 - n + 3
     assert facts["cards_count"] == n
 
 

@@ -12,9 +12,10 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from agml_assets.leaderboard.comparison import FAMILIES, Filters, compare, model_options, read_site_records
 from agml_assets.leaderboard.ranking import compare_pairs, rank_models
+from agml_assets.site.page_comparison import compared_entries
 from agml_assets.site.pages import PAGES, build_pages
 from tests.chromium import open_chromium
-from tests.site.invented_records import CROPS, PLATFORMS, SITES
+from tests.site.invented_records import CROPS, PLATFORMS, SITES, invent_records, site_of
 
 pytestmark = pytest.mark.slow
 
@@ -222,11 +223,30 @@ def test_an_interval_and_a_number_stand_beside_every_rate(browser, sites):
     _, place = sites("usual")
     look(browser, (place / "index.html").as_uri() + "#q=with-interval")
     assert column(browser, "runs", "Score")[0].split("\n")[1].startswith("[0.7")
-    assert column(browser, "runs", "Skipped") == ["3 2.5 %"]
-    for text in column(browser, "models", "Best, share of n"):
+    assert column(browser, "runs", "Skipped") == ["3 2.4 %"]
+    for text in column(browser, "models", "Best or tied, share of n"):
         assert " of " in text and "[" in text
     look(browser, (place / "index.html").as_uri() + "#q=other-scores")
     assert column(browser, "runs", "Score")[0].split("\n")[1] == "interval not computable"
+
+
+def test_ties_and_what_is_not_said_are_called_so(browser, tmp_path):
+    records, catalogue = invent_records(datasets=1, models=2)
+    ((name, (first, second)),) = records.items()
+    same = {"task": "classification", "dataset_config": None, "metrics": {"f1": 0.0}}
+    runs = [{**first, **same}, {**second, **same, "split": None}]
+    for run in runs:
+        run.pop("finetune", None)
+        run["num_samples"] = 100
+    for file, text in build_pages(site_of(tmp_path, {name: runs}, catalogue)).items():
+        (tmp_path / file).write_text(text, "utf-8")
+    look(browser, (tmp_path / "dataset.html").as_uri() + f"#dataset={name}")
+    text = browser.find_element(By.ID, "boards").text
+    assert text.count("tied with 1 other") == 2
+    assert "better than" not in text
+    assert "whether they were run on the same is not known" in text
+    look(browser, (tmp_path / "index.html").as_uri())
+    assert all("1 of 1, none alone" in cell for cell in column(browser, "models", "Best or tied, share of n"))
 
 
 def random_filters(rng):
@@ -245,9 +265,9 @@ def random_filters(rng):
 def test_the_page_compares_as_the_leaderboard_does(browser, sites):
     data, place = sites("usual")
     look(browser, (place / "compare.html").as_uri())
-    records = read_site_records(data.manifest)
+    records = read_site_records(compared_entries(data.run_records, data.catalogue))
     rng, compared = random.Random(5), 0
-    for _ in range(60):
+    for _ in range(90):
         theirs, ours = random_filters(rng)
         options = model_options(records, ours)
         offered = browser.execute_script("return modelOptions(readRecords(DATA), arguments[0])", theirs)
@@ -272,7 +292,7 @@ def test_the_page_compares_as_the_leaderboard_does(browser, sites):
 def test_the_page_tells_noise_from_difference_as_the_leaderboard_does(browser, sites):
     data, place = sites("usual")
     look(browser, (place / "compare.html").as_uri())
-    records = read_site_records(data.manifest)
+    records = read_site_records(compared_entries(data.run_records, data.catalogue))
     ids = [one.id for one in model_options(records) if one.task == "image_classification"][:5]
     scores = {one: {} for one in ids}
     for record in records:
@@ -303,7 +323,7 @@ def test_models_are_chosen_and_compared_by_hand(browser, sites):
     assert [box.is_selected() for box in boxes[:3]] == [True, True, False]
     boxes[2].click()
     ids = [box.get_attribute("value") for box in browser.find_elements(By.CSS_SELECTOR, "#picker input")[:3]]
-    expected = compare(read_site_records(data.manifest), ids)["f1"]
+    expected = compare(read_site_records(compared_entries(data.run_records, data.catalogue)), ids)["f1"]
     assert (
         f"On the {len(expected.datasets)} datasets that all 3 were run on"
         in browser.find_element(By.ID, "said").text
@@ -398,7 +418,7 @@ def test_everything_left_out_is_listed_with_its_reason(browser, sites):
     assert list(zip(column(browser, "refused", "File"), column(browser, "refused", "Why"), strict=True)) == refused
     warnings = [w["message"] for one in data.run_records["accepted"] for w in one["warnings"]]
     assert column(browser, "warnings", "Why") == warnings
-    assert column(browser, "unranked", "Why") == ["none of its metrics is a score: loss"]
+    assert column(browser, "unranked", "Why") == [one["reason"] for one in data.board["unranked"]]
     assert column(browser, "missing", "What") == ["never_run"]
     browser.find_element(By.ID, "q").send_keys("out of range")
     assert column(browser, "warnings", "Warning") == ["score out of range"]

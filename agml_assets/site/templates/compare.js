@@ -79,7 +79,8 @@ function criticalDifference(compared, data) {
 
 // Two compared models: how often which is better, and the mean difference with the 95 % interval of Student's t.
 function comparePair(one, other, data) {
-  const differences = one.ranks.map((rank, place) => rank.score - other.ranks[place].score);
+  // To nine decimals: what only floating point separates is equal.
+  const differences = one.ranks.map((rank, place) => Math.round(1e9 * (rank.score - other.ranks[place].score)) / 1e9);
   const n = differences.length, mean = differences.reduce((a, b) => a + b, 0) / n;
   const pair = {first: one, second: other, n, mean, low: null, high: null,
     wins: differences.filter(d => d > 0).length, losses: differences.filter(d => d < 0).length};

@@ -91,11 +91,17 @@
       ...(boards.length || refused.length ? [] : [make("p", {class: "absent"}, "Not computable: no model was run on it.")]));
     boards.forEach(board => board.start());
   }
+  // Whether runs saw the same images, as far as they say what they saw.
+  function sameImages(group) {
+    const splits = new Set(group.map(run => runs.split.at[run])), samples = new Set(group.map(run => runs.samples[run]));
+    const unknown = splits.delete(-1) | samples.delete(null);
+    if (splits.size > 1 || samples.size > 1) return "Not all were run on the same images: compare with care.";
+    return unknown ? "Not all say split and number of images: whether they were run on the same is not known." : "All were run on the same split.";
+  }
   function boardOf(group, place) {
     const [first] = group, id = `board-${place}`;
     const config = textAt(runs.config, first);
     const title = `${taskName(textAt(runs.task, first))}, ${textAt(runs.how, first)}${config === "raw" ? "" : `, ${config}`}`;
-    const saw = new Set(group.map(run => `${runs.split.at[run]} ${runs.samples[run]}`));
     const metrics = [...new Set(group.flatMap(run => runs.scores[run].map(score => score[0])))];
     const main = runs.scores[first][0][0];
     const scoreOf = (run, metric) => runs.scores[run].find(score => score[0] === metric);
@@ -111,7 +117,7 @@
     ];
     const table = make("table", {class: "listed", id, role: "table", "aria-label": title}, make("thead", {role: "rowgroup"}), make("tbody", {role: "rowgroup"}));
     const element = make("div", {class: "board"}, make("h3", {}, title[0].toUpperCase() + title.slice(1)),
-      make("p", {class: "note"}, `${plural(group.length, "model")}, ranked by ${runs.metrics[main]}; (#) is the rank by each metric. ${saw.size > 1 ? "Not all were run on the same images: compare with care." : group.length > 1 ? "All were run on the same split." : "A model alone has no rank to speak of."}`),
+      make("p", {class: "note"}, `${plural(group.length, "model")}, ranked by ${runs.metrics[main]}; (#) is the rank by each metric. ${group.length > 1 ? sameImages(group) : "A model alone has no rank to speak of."}`),
       make("div", {class: "listing"}, table, make("p", {class: "none", id: `${id}-none`, hidden: true}), make("p", {class: "more"}, make("button", {type: "button", id: `${id}-more`, hidden: true}))));
     return {element, start() { listing(id, columns, {sort: "0a"}).show(group); }};
   }
@@ -127,7 +133,7 @@
     return [whole(runs.skipped[run]), muted(share)];
   }
   function howCell(run) {
-    const percentile = runs.scores[run][0][4];
+    const [, , rank, of, tied] = runs.scores[run][0];
     const said = [
       textAt(runs.platform, run) || "platform not stated",
       textAt(runs.date, run) || "date not stated",
@@ -136,7 +142,8 @@
       runs.train_samples[run] === null ? null : `trained on ${plural(runs.train_samples[run], "image")}`,
       runs.train_seconds[run] === null ? null : `${duration(runs.train_seconds[run])} s of training an image`,
       runs.seed[run] === null ? null : `seed ${runs.seed[run]}`,
-      percentile === null ? null : `better than ${fixed(percentile, 0)} % of the others`,
+      tied ? `tied with ${plural(tied, "other")}` : null,
+      of > 1 && (of > rank + tied || !tied) ? `better than ${whole(of - rank - tied)} of ${plural(of - 1, "other")}` : null,
       runs.of_runs[run] > 1 ? `best of ${runs.of_runs[run]} runs, the lowest ${runs.lowest[run] === null ? "not stated" : fixed(runs.lowest[run], 3)}` : null,
     ];
     const parts = [said.filter(Boolean).join(" · ")];

@@ -71,10 +71,10 @@
     for (const run of found) {
       const id = `${runs.model.at[run]} ${runs.task.at[run]} ${runs.how.at[run]}`;
       let row = rows.get(id);
-      if (!row) rows.set(id, row = {run, sets: new Set(), met: 0, best: 0, seconds: [], pairs: new Map()});
-      const [, , rank, of] = scoreOf(run);
+      if (!row) rows.set(id, row = {run, sets: new Set(), met: 0, best: 0, alone: 0, seconds: [], pairs: new Map()});
+      const [, , rank, of, tied] = scoreOf(run);
       row.sets.add(datasetOf(run));
-      if (of > 1) { row.met += 1; row.best += rank === 1; }
+      if (of > 1) { row.met += 1; row.best += rank === 1; row.alone += rank === 1 && tied === 0; }
       if (runs.seconds[run] !== null) row.seconds.push(runs.seconds[run]);
       const task = textAt(datasets.task, datasetOf(run)) || "";
       row.pairs.set(task, (row.pairs.get(task) || 0) + 1);
@@ -93,14 +93,16 @@
     {name: "Task", key: row => taskKey(row.run), cell: row => taskName(textAt(runs.task, row.run))},
     {name: "Training", key: row => howKey(row.run), cell: row => textAt(runs.how, row.run)},
     {name: "Datasets", number: true, down: true, key: row => row.sets.size, cell: row => whole(row.sets.size)},
-    {name: "Best, share of n", number: true, css: "share", down: true, key: row => row.interval && row.interval[0], cell: row => bestCell(row)},
+    {name: "Best or tied, share of n", number: true, css: "share", down: true, key: row => row.interval && row.interval[0], cell: row => bestCell(row)},
     {name: "Median time, s/image", number: true, key: row => row.time, cell: row => duration(row.time)},
   ], {step: 10, sort: "4d"});
   function bestCell(row) {
     if (!row.met) return muted("not computable: no other model was run on these");
     const share = row.best / row.met, [low, high] = row.interval;
     const text = `${fixed(share, 2)} [${fixed(low, 2)}, ${fixed(high, 2)}]`;
-    return [`${text} `, muted(`${whole(row.best)} of ${whole(row.met)}`), bar(share, low, high, `best on ${row.best} of ${row.met}`)];
+    const alone = row.alone < row.best ? `, ${row.alone ? whole(row.alone) : "none"} alone` : "";
+    return [`${text} `, muted(`${whole(row.best)} of ${whole(row.met)}${alone}`),
+      bar(share, low, high, `${alone ? "best or tied" : "best"} on ${row.best} of ${row.met}${alone}`)];
   }
 
   function update() {
