@@ -7,6 +7,7 @@ made, and is believed only where the store agrees. No Dagster, and no scheduler,
 import json
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +19,7 @@ from upath import UPath
 from agml_assets.errors import UserError
 from agml_assets.heavy import HeavyStep, Made
 from agml_assets.lineage import Artifact
+from agml_assets.locks import exclusive, is_held
 from agml_assets.registry.datasets import DatasetEntry
 from agml_assets.settings import Settings
 from agml_assets.store import Sidecar, dump_json
@@ -145,6 +147,18 @@ def clear_record(dataset: DatasetWorkspace, step: str) -> None:
     _record_file(dataset, step).unlink(missing_ok=True)
 
 
+def hold_step(dataset: DatasetWorkspace, step: str, holder: str) -> AbstractContextManager[str | None]:
+    """Hold a step of a dataset, so that one process works at it; wait for whoever does, naming it."""
+    return exclusive(_lock_file(dataset, step), f"{step} of dataset {dataset.key!r}", holder)
+
+
+def may_be_at_work(dataset: DatasetWorkspace, step: str) -> bool:
+    """Return whether a process that outlives the run that started it may be at work on a step."""
+    record = read_record(dataset, step)
+    # A subprocess has no folder, and ends with its run: while it lives, it holds the lock.
+    return (record is not None and record.folder is not None) or is_held(_lock_file(dataset, step))
+
+
 def require_ours(dataset: DatasetWorkspace, request: Request) -> None:
     """Refuse to go on with a request that another one, or nobody, has taken the place of."""
     record = read_record(dataset, request.step)
@@ -224,6 +238,10 @@ def _inputs_today(dataset: DatasetWorkspace, step: HeavyStep, artifact: Artifact
 
 def _record_file(dataset: DatasetWorkspace, step: str) -> UPath:
     return dataset.store.path(dataset.key, f"{JOBS}/{step}.json")
+
+
+def _lock_file(dataset: DatasetWorkspace, step: str) -> Path:
+    return dataset.store.local_folder(dataset.key, JOBS) / f"{step}.lock"
 
 
 def _outcome_of(line: str) -> Result | Failed | None:

@@ -62,6 +62,19 @@ def exclusive(path: Path, what: str, holder: str) -> Iterator[str | None]:
         lock.release()
 
 
+def is_held(path: Path) -> bool:
+    """Return whether a living process holds the lock file `path`."""
+    if not path.exists():
+        return False
+    lock = FileLock(path, mode=0o666)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return True
+    lock.release()
+    return False
+
+
 class Unfinished:
     """A new hidden file, locked until it is closed; then it is gone, unless it was given another name.
 

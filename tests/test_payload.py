@@ -22,6 +22,7 @@ from agml_assets.handover import (
     Request,
     Result,
     clear_record,
+    hold_step,
     identity_of,
     read_outcome,
     read_record,
@@ -32,6 +33,7 @@ from agml_assets.heavy import STEP_NAMES
 from agml_assets.store import ArtifactStore
 from agml_assets.training.artifacts import DYNAMICS, OUT_OF_FOLD, OUT_OF_FOLD_GROUPED, TEST_PREDICTIONS
 from agml_assets.training.steps import FIT_FOLDS
+from resources.workspace import _remove_finished_work
 from tests.tiny import open_workspace, run_in_process
 
 
@@ -214,6 +216,29 @@ def test_a_damaged_record_lets_nobody_write(bench):
     assert read_record(bench, "out_of_fold") == Record("s1", "any", "/folder", 7)
     bench.store.path("tiny", ".work/jobs/out_of_fold.json").write_text("{")
     assert read_record(bench, "out_of_fold") is None
+
+
+@pytest.mark.parametrize(
+    ("folder", "step"),
+    [
+        ("embeddings", "embeddings"),
+        ("reference", "reference_training"),
+        ("reference_grouped", "leak_safe_training"),
+    ],
+)
+def test_the_work_of_a_job_that_may_live_stays_and_that_of_a_killed_run_goes(bench, folder, step):
+    file = bench.work_folder(folder) / "half"
+    file.touch()
+    write_record(bench, step, Record("s1", "any", "/its/folder", 7))
+    _remove_finished_work(bench)
+    assert file.exists(), "a job has the record"
+    clear_record(bench, step)
+    with hold_step(bench, step, "job 7"):
+        _remove_finished_work(bench)
+        assert file.exists(), "a process holds the lock"
+    write_record(bench, step, Record("s1", "any"))
+    _remove_finished_work(bench)
+    assert not file.exists(), "a subprocess ends with its run"
 
 
 @pytest.mark.parametrize("error", [UserError("wrong"), TimeoutError("slow"), ValueError("bug")])
