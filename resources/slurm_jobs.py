@@ -1,13 +1,14 @@
 """A heavy step as one job of a Slurm cluster, through `dagster-slurm`: submitted, watched, found again, judged.
 
-The library carries the job over SSH and follows its messages. Four of its hooks are replaced, because it knows
-jobs by asset alone: where a job lives and so what it is called, which job is taken up again, where that is kept,
-and what cancels it. Jobs are taken up by dataset, step and the digests of all inputs; the record is a file beside
+The library carries the job over SSH and follows its messages. Five of its hooks are replaced, because it knows
+jobs by asset alone: where a job lives and so what it is called, which job is taken up again and is waited for,
+where that is kept, and what cancels it. Jobs are taken up by dataset, step and the digests of all inputs; the record is a file beside
 the artifact, so that neither a process killed without a word nor a lost history of runs loses a job.
 """
 
 import logging
 import re
+import shlex
 import shutil
 import sys
 import time
@@ -21,6 +22,7 @@ from typing import Any
 import dagster as dg
 from dagster_slurm import SlurmPipesClient, SlurmQueueConfig, SlurmResource, SSHConnectionResource
 from dagster_slurm.config.runtime import RuntimeVariant
+from dagster_slurm.helpers.ssh_helpers import TERMINAL_STATES, normalize_slurm_state
 from dagster_slurm.helpers.ssh_pool import SSHConnectionPool
 from dagster_slurm.launchers.base import ExecutionPlan
 
@@ -37,16 +39,7 @@ MESSAGES = "messages.jsonl"
 """File of the Pipes messages in a job's folder, as the library calls it."""
 
 _SHELL_SAFE = re.compile(r"[\w./+@=-]+")
-_UNDER_WAY = {
-    "PENDING",
-    "RUNNING",
-    "CONFIGURING",
-    "COMPLETING",
-    "SUSPENDED",
-    "REQUEUED",
-    "REQUEUE_HOLD",
-    "RESIZING",
-}
+_ENDED = TERMINAL_STATES - {"COMPLETED"}
 
 
 def run_job(
@@ -129,11 +122,6 @@ class _Job:
     def __post_init__(self) -> None:
         self.submission = self.request.submission
 
-    @property
-    def name(self) -> str:
-        """Its name in the queue, which the library takes from its folder."""
-        return f"dagster_{self.folder.name}"
-
     def record(self, job_id: int | None) -> None:
         """Note that this request is the one that may write, and its number once it has one."""
         self.job_id = job_id
@@ -157,22 +145,28 @@ class _Client(SlurmPipesClient):
     def _find_reattachable_job(self, op_context: Any, ssh_pool: Any, asset_key: Any) -> dict[str, str] | None:
         job = self.job
         record = read_record(job.dataset, job.request.step)
-        job_id = None
-        if record is not None and record.identity == job.identity:
+        if record is not None and record.folder is not None:
             # Killed between `sbatch` and its answer, a process knows only the name of its job.
-            job_id = record.job_id or _newest(ssh_pool.run(f"squeue -h --me -n {job.name} -o %i"))
-            if job_id is not None and self._get_job_state(job_id, ssh_pool) in {*_UNDER_WAY, "COMPLETED"}:
-                logger.info("Taking up job %s, which makes the same.", job_id)
+            name = shlex.quote(_name_in_queue(Path(record.folder)))
+            job_id = record.job_id or _newest(ssh_pool.run(f"squeue -h --me -n {name} -o %i"))
+            state = _state(job_id, ssh_pool) if job_id is not None else ""
+            if state and state not in _ENDED and record.identity == job.identity:
+                logger.info("Taking up job %s, which makes the same and is %s.", job_id, state)
                 job.submission = record.submission
                 job.job_id = job_id
                 return {"job_id": str(job_id), "run_dir": str(job.folder)}
-        elif record is not None and record.job_id is not None:
-            # It would write the same artifact, from what is no longer today's.
-            ssh_pool.run(f"scancel {record.job_id} || true")
+            if state and state not in TERMINAL_STATES:
+                logger.info("Cancelling job %s, which would make the same from what is no longer today's.", job_id)
+                ssh_pool.run(f"scancel {job_id} || true")
         shutil.rmtree(job.folder, ignore_errors=True)
         job.folder.mkdir(parents=True)
         job.record(None)
         return None
+
+    def _is_job_still_running(self, job_id: int, ssh_pool: Any) -> bool:
+        # Asked of a job that has just been taken up. The library would submit another beside one that is suspended,
+        # held or resized, or that ends between two of its questions; but it waits for any, up to our patience.
+        return True
 
     def _store_job_tags(self, op_context: Any, job_id: int, run_dir: str, asset_key: str | None) -> None:
         if run_dir:  # the library clears the tags of a finished job; ours lasts until the result is recorded
@@ -250,6 +244,21 @@ def _ssh(login: Login) -> SSHConnectionResource:
         raise UserError(f"The login of the cluster's profile is not valid: {error}") from None
 
 
+def _name_in_queue(folder: Path) -> str:
+    """Return a job's name, which the library takes from its folder."""
+    return f"dagster_{folder.name}"
+
+
+def _state(job_id: int, ssh_pool: Any) -> str:
+    """Return the state of a job by the scheduler, then by its accounts; empty where neither knows it.
+
+    A connection that fails is an error: "unknown" would be taken for leave to submit another.
+    """
+    queued = ssh_pool.run(f"squeue -h -j {job_id} -o %T 2>/dev/null || true").split()
+    words = queued or ssh_pool.run(f"sacct -X -n -P -j {job_id} -o State").split()
+    return normalize_slurm_state(words[0]) if words else ""
+
+
 def _newest(numbers: str) -> int | None:
     return max((int(number) for number in numbers.split() if number.isdigit()), default=None)
 
@@ -261,7 +270,9 @@ def _explain(job: _Job, slurm: SlurmResource, sizing: Sizing, error: Exception, 
     """
     where = f"Dataset {job.dataset.key!r}: {job.request.step}"
     if job.job_id is None:
-        clear_record(job.dataset, job.request.step)
+        record = read_record(job.dataset, job.request.step)
+        if record is not None and record.submission == job.submission:  # else a job's that could not be asked after
+            clear_record(job.dataset, job.request.step)
         return UserError(f"{where} could not be submitted to the cluster: {error}")
     try:
         with SSHConnectionPool(slurm.ssh) as pool:

@@ -296,12 +296,25 @@ def find(job, cluster):
 
 
 def test_the_hooks_that_are_replaced_are_the_librarys():
-    for name in ("_get_remote_run_dir", "_find_reattachable_job", "_store_job_tags", "_is_run_canceling"):
+    for name in (
+        "_get_remote_run_dir",
+        "_find_reattachable_job",
+        "_is_job_still_running",
+        "_store_job_tags",
+        "_is_run_canceling",
+    ):
         assert name in vars(_Client)
         assert callable(getattr(SlurmPipesClient, name))
 
 
-@pytest.mark.parametrize("state", ["PENDING", "RUNNING", "COMPLETED"])
+# sacct(1) and squeue(1), JOB STATE CODES: every one of a job that has not ended, and the one of success.
+@pytest.mark.parametrize(
+    "state",
+    [
+        *("PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "COMPLETED", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD"),
+        *("REQUEUE_FED", "RESIZING", "RESV_DEL_HOLD", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED"),
+    ],
+)
 def test_a_job_of_the_same_inputs_is_taken_up_with_its_own_submission(job, state):
     write_record(job.dataset, "embeddings", Record("theirs", "i1", str(job.folder), 7))
     found = find(job, Cluster(squeue=state))
@@ -310,9 +323,29 @@ def test_a_job_of_the_same_inputs_is_taken_up_with_its_own_submission(job, state
     assert read_record(job.dataset, "embeddings").submission == "theirs"
 
 
+@pytest.mark.parametrize("state", ["SUSPENDED", "REQUEUE_HOLD", "COMPLETED"])
+def test_a_job_that_was_taken_up_is_waited_for_whatever_becomes_of_it(state):
+    client = _Client(slurm_resource=SimpleNamespace(ssh=None), launcher=None)
+    assert client._is_job_still_running(7, Cluster(squeue=state))
+
+
+def test_while_the_cluster_cannot_be_asked_no_job_is_submitted_and_the_record_stays(job):
+    write_record(job.dataset, "embeddings", Record("theirs", "i1", str(job.folder), 7))
+
+    class Mute(Cluster):
+        def run(self, command, timeout=None):
+            raise RuntimeError("connection closed")
+
+    with pytest.raises(RuntimeError) as lost:
+        find(job, Mute())
+    error = _explain(job, SimpleNamespace(ssh=None), SIZING, lost.value, late=False)
+    assert "connection closed" in error.message
+    assert read_record(job.dataset, "embeddings") == Record("theirs", "i1", str(job.folder), 7)
+
+
 def test_a_job_whose_number_was_never_noted_is_found_by_its_name(job):
     write_record(job.dataset, "embeddings", Record("theirs", "i1", str(job.folder), None))
-    cluster = Cluster(**{f"-n {job.name}": "41\n42\n", "squeue": "RUNNING"})
+    cluster = Cluster(**{f"-n dagster_{job.folder.name}": "41\n42\n", "squeue": "RUNNING"})
     assert find(job, cluster)["job_id"] == "42"
 
 
@@ -326,10 +359,11 @@ def test_a_job_that_has_ended_without_a_result_makes_room_for_a_new_one(job, sta
 
 
 def test_a_job_of_other_inputs_is_cancelled_and_may_no_longer_write(job):
-    write_record(job.dataset, "embeddings", Record("theirs", "another", "/elsewhere", 7))
-    cluster = Cluster(squeue="RUNNING")
-    assert find(job, cluster) is None
-    assert any("scancel 7" in command for command in cluster.told)
+    for number in (7, None):
+        write_record(job.dataset, "embeddings", Record("theirs", "another", "/elsewhere", number))
+        cluster = Cluster(**{"-n dagster_elsewhere": "7", "squeue": "SUSPENDED"})
+        assert find(job, cluster) is None
+        assert any("scancel 7" in command for command in cluster.told)
     assert read_record(job.dataset, "embeddings").submission == "ours"
 
 
