@@ -8,12 +8,13 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from blake3 import blake3
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 from upath import UPath
 
 from agml_assets.errors import UserError
@@ -89,9 +90,11 @@ class Failed(BaseModel):
     by_user: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(extra="forbid", strict=True))
 class Record:
     """Who may write the artifacts of one step of one dataset.
+
+    It lies in a folder that others may write to, and what it says becomes commands: nothing else is a record.
 
     Attributes:
         submission: The request's secret.
@@ -103,7 +106,10 @@ class Record:
     submission: str
     identity: str
     folder: str | None = None
-    job_id: int | None = None
+    job_id: Annotated[int, Field(ge=1)] | None = None
+
+
+_RECORD = TypeAdapter(Record)
 
 
 def identity_of(dataset: DatasetWorkspace, step: HeavyStep, artifacts: Sequence[Artifact]) -> str:
@@ -130,10 +136,10 @@ def identity_of(dataset: DatasetWorkspace, step: HeavyStep, artifacts: Sequence[
 
 
 def read_record(dataset: DatasetWorkspace, step: str) -> Record | None:
-    """Return the record of a step; None where no request is under way."""
+    """Return the record of a step; None where no request is under way, or what is there is no record."""
     try:
-        return Record(**json.loads(_record_file(dataset, step).read_text(encoding="utf-8")))
-    except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):
+        return _RECORD.validate_json(_record_file(dataset, step).read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
 
 

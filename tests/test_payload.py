@@ -219,6 +219,17 @@ def test_a_damaged_record_lets_nobody_write(bench):
 
 
 @pytest.mark.parametrize(
+    "forged",
+    [{"job_id": "1; touch x #"}, {"job_id": "7"}, {"job_id": -1}, {"job_id": True}, {"folder": 7}, {"more": "x"}],
+)
+def test_a_forged_record_is_no_record(bench, forged):
+    values = {"submission": "s1", "identity": "any", "folder": "/folder", "job_id": 7, **forged}
+    write_record(bench, "out_of_fold", Record("s1", "any"))
+    bench.store.path("tiny", ".work/jobs/out_of_fold.json").write_text(json.dumps(values))
+    assert read_record(bench, "out_of_fold") is None
+
+
+@pytest.mark.parametrize(
     ("folder", "step"),
     [
         ("embeddings", "embeddings"),

@@ -1,5 +1,7 @@
 """Where heavy steps run, profiles of clusters, scripts of jobs and what their ends mean; without a cluster."""
 
+import json
+import shlex
 import subprocess
 from types import SimpleNamespace
 
@@ -341,6 +343,17 @@ def test_while_the_cluster_cannot_be_asked_no_job_is_submitted_and_the_record_st
     error = _explain(job, SimpleNamespace(ssh=None), SIZING, lost.value, late=False)
     assert "connection closed" in error.message
     assert read_record(job.dataset, "embeddings") == Record("theirs", "i1", str(job.folder), 7)
+
+
+def test_nothing_of_a_record_is_run_on_the_login_node(job):
+    file = job.dataset.store.path("tiny", ".work/jobs/embeddings.json")
+    for forged in ({"job_id": "1; touch x #", "folder": "/f"}, {"job_id": None, "folder": "/f; touch x #"}):
+        file.write_text(json.dumps({"submission": "theirs", "identity": "another", **forged}))
+        cluster = Cluster(squeue="7")
+        assert find(job, cluster) is None
+        for command in cluster.told:
+            words = shlex.split(command.replace(" || true", "").replace(" 2>/dev/null", ""))
+            assert "touch" not in words and not any(word.endswith(";") for word in words), command
 
 
 def test_a_job_whose_number_was_never_noted_is_found_by_its_name(job):
