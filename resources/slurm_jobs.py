@@ -198,7 +198,7 @@ class _Launcher:
         script = job_script(
             self.profile,
             self.sizing,
-            ["-m", "agml_assets.payload", self.step],
+            ["-P", "-m", "agml_assets.payload", self.step],
             options=extra_lines(self.sizing, requeue=self.profile.requeue),
             env=pipes_context,
             before=[f": > {working_dir}/{MESSAGES}"],  # a job that is started again tells everything again

@@ -293,6 +293,33 @@ def test_an_error_in_a_subprocess_fails_the_step_in_the_same_words_and_removes_t
     assert not list((copy_of_finished / "results" / "tiny" / ".work" / "jobs").glob("*.json"))
 
 
+@pytest.mark.parametrize(
+    ("end", "told", "not_told"),
+    [
+        ("exit 1", ["exit status 1", "ImportError: no module"], "memory"),
+        ("kill -SEGV $$", ["signal 11", "ImportError: no module"], "memory"),
+        ("kill -KILL $$", ["want of memory"], "without telling"),
+        ("exit 137", ["want of memory"], "without telling"),
+    ],
+)
+def test_a_subprocess_that_ends_without_an_outcome_is_told_by_its_status_and_its_last_words(
+    copy_of_finished, monkeypatch, end, told, not_told
+):
+    python = copy_of_finished / "python"
+    python.write_text(f'#!/bin/sh\necho "called: $@" >&2\necho "ImportError: no module" >&2\n{end}\n')
+    python.chmod(0o755)
+    monkeypatch.setenv("AGML_COMPUTE", "subprocess")
+    monkeypatch.setattr(sys, "executable", str(python))
+    result = run_in_process(copy_of_finished, OUT_OF_FOLD)
+    assert not result.success
+    [failure] = [event.step_failure_data for event in result.all_events if event.is_step_failure]
+    words = failure.user_failure_data.description
+    assert all(word in words for word in told)
+    assert not_told not in words
+    assert "called: -P -m agml_assets.payload out_of_fold" in words, "no module of the working directory is run"
+    assert not list((copy_of_finished / "results" / "tiny" / ".work" / "jobs").glob("*.json"))
+
+
 def test_a_subprocess_ends_with_the_process_that_started_it(tmp_path):
     child_code = "import os, sys, time; from agml_assets.payload import _end_with; _end_with(int(sys.argv[1])); "
     child_code += "print(os.getpid(), flush=True); time.sleep(60)"

@@ -356,6 +356,12 @@ def test_nothing_of_a_record_is_run_on_the_login_node(job):
             assert "touch" not in words and not any(word.endswith(";") for word in words), command
 
 
+def test_a_job_runs_no_module_of_the_working_directory():
+    launcher = slurm_jobs._Launcher(profile(environment="/shared/env"), SIZING, "embeddings")
+    lines = launcher.prepare_execution(working_dir="/f", pipes_context={}).payload
+    assert lines[-1] == "exec /shared/env/bin/python -P -m agml_assets.payload embeddings"
+
+
 def test_a_job_whose_number_was_never_noted_is_found_by_its_name(job):
     write_record(job.dataset, "embeddings", Record("theirs", "i1", str(job.folder), None))
     cluster = Cluster(**{f"-n dagster_{job.folder.name}": "41\n42\n", "squeue": "RUNNING"})
