@@ -193,10 +193,13 @@ def verified(
     Raises:
         UserError: The result is another dataset's or step's, or the store holds something else.
     """
-    if (result.dataset, result.step, set(result.digests)) != (dataset.key, step.name, {a.key for a in artifacts}):
+    asked = {artifact.key for artifact in artifacts}
+    made = (result.dataset, result.step, set(result.digests), set(result.facts))
+    if made != (dataset.key, step.name, asked, asked):
         raise UserError(
             f"Dataset {dataset.key!r}: the result of {step.name} is that of {result.step} of {result.dataset!r} "
-            f"({', '.join(result.digests)}). Nothing was recorded. Run it again."
+            f"({', '.join(sorted({*result.digests, *result.facts}))}), or does not tell of each. Nothing was "
+            "recorded. Run it again."
         )
     for artifact in artifacts:
         sidecar = _settled(dataset, artifact, result.digests[artifact.key])
@@ -218,11 +221,16 @@ def verified(
 
 
 def _settled(dataset: DatasetWorkspace, artifact: Artifact, digest: str) -> Sidecar | None:
-    """Return the sidecar with this digest, once this machine sees what another has written."""
+    """Return the sidecar with this digest, once this machine sees what another has written: it, and its file."""
     deadline = time.monotonic() + _SETTLE_S
     while True:
         sidecar = dataset.store.sidecar(dataset.key, artifact.file)
-        if sidecar is not None and sidecar.digest == digest:
+        # A machine that has cached the folder may see an old file of the same size beside the new sidecar.
+        if (
+            sidecar is not None
+            and sidecar.digest == digest
+            and dataset.store.is_intact(dataset.key, artifact.file)
+        ):
             return sidecar
         if time.monotonic() >= deadline:
             return None

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from agml_assets import handover, payload
@@ -150,12 +151,24 @@ def test_a_result_is_taken_where_the_store_agrees(bench):
         {"digests": {}},
         {"digests": {OUT_OF_FOLD_GROUPED.key: "0"}},
         {"digests": {OUT_OF_FOLD.key: "0" * 64}},
+        {"facts": {}},
+        {"facts": {OUT_OF_FOLD.key: {}, "more": {}}},
     ],
 )
 def test_a_result_of_something_else_is_refused(bench, monkeypatch, changes):
     monkeypatch.setattr(handover, "_SETTLE_S", 0.0)
     with pytest.raises(UserError, match="Nothing was recorded"):
         list(verified(bench, FIT_FOLDS, [OUT_OF_FOLD], result_for(bench, **changes)))
+
+
+def test_a_result_whose_file_is_not_the_one_that_was_written_is_refused(bench, monkeypatch):
+    monkeypatch.setattr(handover, "_SETTLE_S", 0.0)
+    result, file = result_for(bench), Path(bench.store.path("tiny", OUT_OF_FOLD.file).path)
+    rows = np.load(file)
+    np.save(file, np.roll(rows, 1, axis=0))
+    assert bench.sidecar(OUT_OF_FOLD).bytes == file.stat().st_size
+    with pytest.raises(UserError, match="Nothing was recorded"):
+        list(verified(bench, FIT_FOLDS, [OUT_OF_FOLD], result))
 
 
 def test_a_result_made_from_other_inputs_than_todays_is_refused(bench):
