@@ -27,6 +27,7 @@ from agml_assets.handover import (
     Record,
     Request,
     clear_record,
+    hold_step,
     identity_of,
     read_outcome,
     verified,
@@ -82,8 +83,10 @@ class Compute:
         """
         dataset = next(iter(works.values())).dataset
         if self.mode == "in_process" or not heavy:
-            clear_record(dataset, step.name)  # a job of a killed run would write the same artifact
-            yield from (make or step.make)(works)
+            # A job of a killed run would write the same artifact: it is given up, and its end waited for.
+            clear_record(dataset, step.name)
+            with hold_step(dataset, step.name, f"run {context.run_id}"):
+                yield from (make or step.make)(works)
             return
         run = _run_subprocess
         if self.mode == "slurm":

@@ -25,6 +25,7 @@ from agml_assets.handover import (
     clear_record,
     hold_step,
     identity_of,
+    may_be_at_work,
     read_outcome,
     read_record,
     verified,
@@ -34,6 +35,7 @@ from agml_assets.heavy import STEP_NAMES
 from agml_assets.store import ArtifactStore
 from agml_assets.training.artifacts import DYNAMICS, OUT_OF_FOLD, OUT_OF_FOLD_GROUPED, TEST_PREDICTIONS
 from agml_assets.training.steps import FIT_FOLDS
+from resources.compute import Compute
 from resources.workspace import _remove_finished_work
 from tests.tiny import open_workspace, run_in_process
 
@@ -263,6 +265,20 @@ def test_the_work_of_a_job_that_may_live_stays_and_that_of_a_killed_run_goes(ben
     write_record(bench, step, Record("s1", "any"))
     _remove_finished_work(bench)
     assert not file.exists(), "a subprocess ends with its run"
+
+
+def test_a_step_in_the_runs_own_process_is_held_against_jobs_of_killed_runs(bench):
+    held = []
+
+    def make(works):
+        held.append(may_be_at_work(bench, "out_of_fold"))
+        yield "made"
+
+    write_record(bench, "out_of_fold", Record("s1", "any", "/its/folder", 7))
+    works = {OUT_OF_FOLD: SimpleNamespace(dataset=bench)}
+    assert list(Compute().make(SimpleNamespace(run_id="r"), FIT_FOLDS, works, make)) == ["made"]
+    assert held == [True]
+    assert not may_be_at_work(bench, "out_of_fold")
 
 
 @pytest.mark.parametrize("error", [UserError("wrong"), TimeoutError("slow"), ValueError("bug")])
