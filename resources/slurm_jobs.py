@@ -2,12 +2,12 @@
 
 The library carries the job over SSH and follows its messages. Five of its hooks are replaced, because it knows
 jobs by asset alone: where a job lives and so what it is called, which job is taken up again and is waited for,
-where that is kept, and what cancels it. Jobs are taken up by dataset, step and the digests of all inputs; the record is a file beside
-the artifact, so that neither a process killed without a word nor a lost history of runs loses a job.
+where that is kept, and what cancels it. Jobs are taken up by dataset, step and the digests of all inputs; the
+record is a file beside the artifact, so that neither a process killed without a word nor a lost history of runs
+loses a job.
 """
 
 import logging
-import re
 import shlex
 import shutil
 import sys
@@ -30,7 +30,7 @@ from agml_assets.errors import UserError
 from agml_assets.handover import JOBS, Record, Request, clear_record, read_outcome, read_record, write_record
 from agml_assets.recording import Step
 from agml_assets.slurm_profile import Login, Profile, Sizing, time_seconds
-from agml_assets.slurm_script import LOST, describe_end, end_of_log, extra_lines, job_script
+from agml_assets.slurm_script import LOST, describe_end, end_of_log, extra_lines, job_script, require_plain
 from agml_assets.workspace import DatasetWorkspace
 
 logger = logging.getLogger(__name__)
@@ -38,7 +38,6 @@ logger = logging.getLogger(__name__)
 MESSAGES = "messages.jsonl"
 """File of the Pipes messages in a job's folder, as the library calls it."""
 
-_SHELL_SAFE = re.compile(r"[\w./+@=-]+")
 _ENDED = TERMINAL_STATES - {"COMPLETED"}
 
 
@@ -73,6 +72,7 @@ def run_job(
             "Jobs of a cluster need the results on a file system that its nodes share, not in "
             f"{dataset.store.root}."
         )
+    require_plain(profile.python_environment, "environment of the profile")
     sizing = profile.sizing(request.step, changes)
     job = _Job(dataset, request, identity, _folder_of(dataset, request.step, identity))
     slurm = _slurm_resource(profile, sizing, job.folder.parent)
@@ -164,8 +164,9 @@ class _Client(SlurmPipesClient):
         return None
 
     def _is_job_still_running(self, job_id: int, ssh_pool: Any) -> bool:
-        # Asked of a job that has just been taken up. The library would submit another beside one that is suspended,
-        # held or resized, or that ends between two of its questions; but it waits for any, up to our patience.
+        # Asked of a job that has just been taken up. The library would submit another beside one that is
+        # suspended, held or resized, or that ends between two of its questions; but it waits for any, up to our
+        # patience.
         return True
 
     def _store_job_tags(self, op_context: Any, job_id: int, run_dir: str, asset_key: str | None) -> None:
@@ -208,11 +209,7 @@ class _Launcher:
 
 def _folder_of(dataset: DatasetWorkspace, step: str, identity: str) -> Path:
     folder = dataset.store.local_folder(dataset.key, JOBS) / f"{dataset.key}-{step}-{identity}"
-    if not _SHELL_SAFE.fullmatch(str(folder)):
-        raise UserError(
-            f"The results root {dataset.store.root} cannot be used with a cluster: its name holds a blank or "
-            "another character that shells treat as special."
-        )
+    require_plain(Path(dataset.store.root.path), "results root")
     return folder
 
 
@@ -271,7 +268,9 @@ def _explain(job: _Job, slurm: SlurmResource, sizing: Sizing, error: Exception, 
     where = f"Dataset {job.dataset.key!r}: {job.request.step}"
     if job.job_id is None:
         record = read_record(job.dataset, job.request.step)
-        if record is not None and record.submission == job.submission:  # else a job's that could not be asked after
+        if (
+            record is not None and record.submission == job.submission
+        ):  # else a job's that could not be asked after
             clear_record(job.dataset, job.request.step)
         return UserError(f"{where} could not be submitted to the cluster: {error}")
     try:

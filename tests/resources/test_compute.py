@@ -113,6 +113,10 @@ def test_times_are_read_as_slurm_reads_them(text, seconds):
         ({"defaults": {"constraint": "a b"}}, "constraint"),
         ({"defaults": {"modules": ["cuda/12 && x"]}}, "modules"),
         ({"defaults": {"gpus": -1}}, "gpus"),
+        ({"defaults": {"time": "0"}}, "more than zero"),
+        ({"steps": {"embeddings": {"time": "0-0:00"}}}, "more than zero"),
+        ({"environment": "envs/agml"}, "absolute path"),
+        ({"environment": ""}, "absolute path"),
         ({"steps": {"embedding": {}}}, "embeddings"),
         ({"steps": {"embeddings": None}}, "embeddings"),
         ({"login": {"hosts": "x"}}, "login.hosts"),
@@ -215,6 +219,51 @@ def test_a_dry_run_shows_the_script_and_leaves_nothing(tmp_path, monkeypatch, ca
     assert f"{tmp_path}/results/_platform/slurm/" in shown
     assert f"export AGML_REGISTRY={tmp_path}/datasets.yaml" in shown
     assert not (tmp_path / "results").exists()
+
+
+@pytest.fixture
+def dry(tmp_path, monkeypatch):
+    """Return a function that shows the script of `tiny`, with changes to command and profile."""
+    write_registry(tmp_path / "datasets.yaml", write_images(tmp_path / "images", per_class=1))
+    monkeypatch.setenv("AGML_REGISTRY", str(tmp_path / "datasets.yaml"))
+
+    def show(*options, results="results", **values):
+        (tmp_path / "cluster.yaml").write_text(yaml.safe_dump(values))
+        places = ["--profile", str(tmp_path / "cluster.yaml"), "--results", str(tmp_path / results)]
+        return main(["slurm", "submit", "--dry-run", *options, *places])
+
+    return show
+
+
+@pytest.mark.parametrize("name", ["my results", "50%", "results\n#SBATCH --qos=high", "it's"])
+def test_a_results_root_that_a_line_for_sbatch_cannot_hold_is_refused(dry, capsys, name):
+    assert dry(results=name) == 1
+    shown = capsys.readouterr()
+    assert "cannot be used with a cluster" in shown.err
+    assert not shown.out
+
+
+def test_a_dry_run_refuses_an_environment_that_is_not_there(dry, capsys, tmp_path):
+    assert dry(environment=str(tmp_path / "no_env")) == 1
+    assert f"{tmp_path}/no_env/bin/python does not exist" in capsys.readouterr().err
+
+
+def test_without_a_dataset_there_is_nothing_to_submit(dry, capsys, tmp_path):
+    registry = tmp_path / "datasets.yaml"
+    registry.write_text(registry.read_text().replace("    path:", "    retired: true\n    path:"))
+    assert dry("--array") == 1
+    shown = capsys.readouterr()
+    assert "no dataset to submit" in shown.err
+    assert not shown.out
+
+
+def test_a_dry_run_shows_no_secret_of_the_profile(dry, capsys):
+    secrets = ("HF_TOKEN", "aws_secret_access", "API_KEY", "DB_PASSWORD")
+    assert dry(env={**dict.fromkeys(secrets, "hush"), "HF_HOME": "/shared/hub"}) == 0
+    shown = capsys.readouterr().out
+    assert "hush" not in shown
+    assert all(f"export {name}='***'" in shown for name in secrets)
+    assert "export HF_HOME=/shared/hub" in shown
 
 
 def test_where_there_is_no_sbatch_submitting_says_so(monkeypatch):
