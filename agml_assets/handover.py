@@ -7,17 +7,20 @@ made, and is believed only where the store agrees. No Dagster, and no scheduler,
 import json
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import AbstractContextManager
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from blake3 import blake3
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 from upath import UPath
 
 from agml_assets.errors import UserError
 from agml_assets.heavy import HeavyStep, Made
 from agml_assets.lineage import Artifact
+from agml_assets.locks import exclusive, is_held
 from agml_assets.registry.datasets import DatasetEntry
 from agml_assets.settings import Settings
 from agml_assets.store import Sidecar, dump_json
@@ -87,9 +90,11 @@ class Failed(BaseModel):
     by_user: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(extra="forbid", strict=True))
 class Record:
     """Who may write the artifacts of one step of one dataset.
+
+    It lies in a folder that others may write to, and what it says becomes commands: nothing else is a record.
 
     Attributes:
         submission: The request's secret.
@@ -101,7 +106,10 @@ class Record:
     submission: str
     identity: str
     folder: str | None = None
-    job_id: int | None = None
+    job_id: Annotated[int, Field(ge=1)] | None = None
+
+
+_RECORD = TypeAdapter(Record)
 
 
 def identity_of(dataset: DatasetWorkspace, step: HeavyStep, artifacts: Sequence[Artifact]) -> str:
@@ -128,10 +136,10 @@ def identity_of(dataset: DatasetWorkspace, step: HeavyStep, artifacts: Sequence[
 
 
 def read_record(dataset: DatasetWorkspace, step: str) -> Record | None:
-    """Return the record of a step; None where no request is under way."""
+    """Return the record of a step; None where no request is under way, or what is there is no record."""
     try:
-        return Record(**json.loads(_record_file(dataset, step).read_text(encoding="utf-8")))
-    except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):
+        return _RECORD.validate_json(_record_file(dataset, step).read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
 
 
@@ -143,6 +151,18 @@ def write_record(dataset: DatasetWorkspace, step: str, record: Record) -> None:
 def clear_record(dataset: DatasetWorkspace, step: str) -> None:
     """Let no request write; what was under way is given up."""
     _record_file(dataset, step).unlink(missing_ok=True)
+
+
+def hold_step(dataset: DatasetWorkspace, step: str, holder: str) -> AbstractContextManager[str | None]:
+    """Hold a step of a dataset, so that one process works at it; wait for whoever does, naming it."""
+    return exclusive(_lock_file(dataset, step), f"{step} of dataset {dataset.key!r}", holder)
+
+
+def may_be_at_work(dataset: DatasetWorkspace, step: str) -> bool:
+    """Return whether a process that outlives the run that started it may be at work on a step."""
+    record = read_record(dataset, step)
+    # A subprocess has no folder, and ends with its run: while it lives, it holds the lock.
+    return (record is not None and record.folder is not None) or is_held(_lock_file(dataset, step))
 
 
 def require_ours(dataset: DatasetWorkspace, request: Request) -> None:
@@ -173,10 +193,13 @@ def verified(
     Raises:
         UserError: The result is another dataset's or step's, or the store holds something else.
     """
-    if (result.dataset, result.step, set(result.digests)) != (dataset.key, step.name, {a.key for a in artifacts}):
+    asked = {artifact.key for artifact in artifacts}
+    made = (result.dataset, result.step, set(result.digests), set(result.facts))
+    if made != (dataset.key, step.name, asked, asked):
         raise UserError(
             f"Dataset {dataset.key!r}: the result of {step.name} is that of {result.step} of {result.dataset!r} "
-            f"({', '.join(result.digests)}). Nothing was recorded. Run it again."
+            f"({', '.join(sorted({*result.digests, *result.facts}))}), or does not tell of each. Nothing was "
+            "recorded. Run it again."
         )
     for artifact in artifacts:
         sidecar = _settled(dataset, artifact, result.digests[artifact.key])
@@ -198,11 +221,16 @@ def verified(
 
 
 def _settled(dataset: DatasetWorkspace, artifact: Artifact, digest: str) -> Sidecar | None:
-    """Return the sidecar with this digest, once this machine sees what another has written."""
+    """Return the sidecar with this digest, once this machine sees what another has written: it, and its file."""
     deadline = time.monotonic() + _SETTLE_S
     while True:
         sidecar = dataset.store.sidecar(dataset.key, artifact.file)
-        if sidecar is not None and sidecar.digest == digest:
+        # A machine that has cached the folder may see an old file of the same size beside the new sidecar.
+        if (
+            sidecar is not None
+            and sidecar.digest == digest
+            and dataset.store.is_intact(dataset.key, artifact.file)
+        ):
             return sidecar
         if time.monotonic() >= deadline:
             return None
@@ -224,6 +252,10 @@ def _inputs_today(dataset: DatasetWorkspace, step: HeavyStep, artifact: Artifact
 
 def _record_file(dataset: DatasetWorkspace, step: str) -> UPath:
     return dataset.store.path(dataset.key, f"{JOBS}/{step}.json")
+
+
+def _lock_file(dataset: DatasetWorkspace, step: str) -> Path:
+    return dataset.store.local_folder(dataset.key, JOBS) / f"{step}.lock"
 
 
 def _outcome_of(line: str) -> Result | Failed | None:

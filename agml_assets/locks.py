@@ -24,6 +24,7 @@ UNFINISHED = ".*.tmp"
 """Pattern of the names of unfinished files."""
 
 _REMIND_S = 60.0
+_ASK_AGAIN_S = 0.5
 _LONGEST_START = 200  # bytes of a file's name that its unfinished one begins with: 255 are the most for both
 
 
@@ -68,20 +69,25 @@ def wait_until_free(path: Path, what: str) -> None:
 
     The note on a holder that was killed stays for who takes the lock next.
     """
-    if not path.exists():
-        return
-    lock = FileLock(path, mode=0o666)
     reminded = -_REMIND_S
-    while True:
-        try:
-            lock.acquire(timeout=1.0)
-        except Timeout:
-            if time.monotonic() - reminded >= _REMIND_S:
-                logger.warning("Waiting for %s: held by %s.", what, _describe(path.with_suffix(".holder.json")))
-                reminded = time.monotonic()
-        else:
-            lock.release()
-            return
+    while is_held(path):
+        if time.monotonic() - reminded >= _REMIND_S:
+            logger.warning("Waiting for %s: held by %s.", what, _describe(path.with_suffix(".holder.json")))
+            reminded = time.monotonic()
+        time.sleep(_ASK_AGAIN_S)
+
+
+def is_held(path: Path) -> bool:
+    """Return whether a living process holds the lock file `path`."""
+    if not path.exists():
+        return False
+    lock = FileLock(path, mode=0o666)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return True
+    lock.release()
+    return False
 
 
 class Unfinished:

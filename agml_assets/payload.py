@@ -32,10 +32,9 @@ from pydantic import ValidationError
 from agml_assets.embeddings.steps import STEPS as EMBEDDINGS_STEPS
 from agml_assets.errors import UserError
 from agml_assets.faults import is_transient
-from agml_assets.handover import JOBS, Failed, Request, Result, require_ours
+from agml_assets.handover import Failed, Request, Result, hold_step, require_ours
 from agml_assets.heavy import HeavyStep
 from agml_assets.lineage import Artifact
-from agml_assets.locks import exclusive
 from agml_assets.progress import Progress, show_log
 from agml_assets.store import ArtifactStore
 from agml_assets.training.steps import STEPS as TRAINING_STEPS
@@ -111,9 +110,8 @@ def make(request: Request, name: str, pipes: PipesContext) -> Result:
         asked = f"{', '.join(request.artifacts) or 'nothing'} of {request.step}"
         raise UserError(f"Dataset {request.entry.key!r}: asked for {asked}, but started as {name}.")
     dataset = DatasetWorkspace(request.entry, request.settings, ArtifactStore(request.root))
-    lock = dataset.store.local_folder(dataset.key, JOBS) / f"{name}.lock"
     holder = f"job {job}" if (job := os.environ.get("SLURM_JOB_ID")) else f"subprocess {os.getpid()}"
-    with exclusive(lock, f"{name} of dataset {dataset.key!r}", holder):
+    with hold_step(dataset, name, holder):
         require_ours(dataset, request)
         works = {artifact: _Work(request, Making(dataset, artifact), pipes) for artifact in wanted}
         digests: dict[str, str] = {}

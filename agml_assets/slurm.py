@@ -16,11 +16,12 @@ from pathlib import Path
 
 from agml_assets.errors import UserError
 from agml_assets.slurm_profile import WHOLE, Profile, load_profile
-from agml_assets.slurm_script import job_script, sbatch_lines
+from agml_assets.slurm_script import job_script, require_plain, sbatch_lines
 from agml_assets.store import PLATFORM, ArtifactStore
 
 logger = logging.getLogger(__name__)
 
+_SECRET = re.compile(r"TOKEN|KEY|SECRET|PASS", re.IGNORECASE)
 _PLACES = ("AGML_RESULTS", "AGML_REGISTRY", "AGML_CONFIG", "AGML_DATA_DIR", "AGML_SCRATCH")
 
 
@@ -84,10 +85,12 @@ def log_folder(store: ArtifactStore) -> Path:
     """Return today's folder of the scheduler's logs, made by nobody yet.
 
     Raises:
-        UserError: The results root is not on a file system that nodes share.
+        UserError: The results root is not on a file system that nodes share, or has a name that a line of a script
+            cannot hold.
     """
     if not store.is_local:
         raise UserError(f"The scheduler cannot write its logs to {store.root}: let --results name a folder.")
+    require_plain(Path(store.root.path), "results root")
     return Path(store.path(PLATFORM, f"slurm/{datetime.now().astimezone():%Y-%m-%d}").path)
 
 
@@ -118,11 +121,15 @@ def _submit(options: argparse.Namespace) -> int:
     from agml_assets.todo import open_workspace
 
     profile = load_profile(options.profile)
+    profile.require_environment()
     workspace = open_workspace(options.results, options.config)
     keys = choose_keys(workspace.registry, options.keys)
+    if not keys:
+        raise UserError(f"There is no dataset to submit: {workspace.registry.where} has none that is active.")
     logs = log_folder(workspace.store)
     env = absolute_environment(workspace, options.config)
-    script = whole_script(profile, keys, array=options.array, env=env, logs=logs, force=options.force)
+    shown = _without_secrets(profile) if options.dry_run else profile
+    script = whole_script(shown, keys, array=options.array, env=env, logs=logs, force=options.force)
     if options.dry_run:
         sys.stdout.write(script)
         return 0
@@ -133,6 +140,12 @@ def _submit(options: argparse.Namespace) -> int:
     many = "dataset" if len(keys) == 1 else "datasets"
     sys.stdout.write(f"Submitted job {number}: {len(keys)} {many}. Logs: {logs}\n")
     return 0
+
+
+def _without_secrets(profile: Profile) -> Profile:
+    """Return a profile to be shown: what is shown is pasted into tickets."""
+    env = {name: "***" if _SECRET.search(name) else value for name, value in profile.env.items()}
+    return profile.model_copy(update={"env": env})
 
 
 def _require_everything(profile: Profile, keys: Sequence[str], env: Mapping[str, str]) -> None:

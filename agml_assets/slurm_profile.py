@@ -73,6 +73,13 @@ class Sizing(BaseModel):
     def _time_is_slurms(cls, value: object) -> object:
         return _slurm_time(value)
 
+    @field_validator("time")
+    @classmethod
+    def _time_is_some(cls, value: str) -> str:
+        if time_seconds(value) == 0:  # no limit, to Slurm; no patience, to whoever waits for the job
+            raise ValueError("must be more than zero")
+        return value
+
     @field_validator("memory")
     @classmethod
     def _memory_is_slurms(cls, value: str) -> str:
@@ -164,6 +171,13 @@ class Profile(BaseModel):
     def _time_is_slurms(cls, value: object) -> object:
         return _slurm_time(value)
 
+    @field_validator("environment")
+    @classmethod
+    def _environment_is_absolute(cls, value: str | None) -> str | None:
+        if value is not None and not Path(value).is_absolute():
+            raise ValueError("must be an absolute path: a job starts in another folder")
+        return value
+
     @field_validator("env")
     @classmethod
     def _names_are_variables(cls, value: dict[str, str]) -> dict[str, str]:
@@ -175,6 +189,15 @@ class Profile(BaseModel):
     def python_environment(self) -> Path:
         """The Python environment of jobs."""
         return Path(self.environment) if self.environment else Path(sys.prefix)
+
+    def require_environment(self) -> None:
+        """Refuse a Python environment that is not there."""
+        python = self.python_environment / "bin" / "python"
+        if not python.is_file():
+            raise UserError(
+                f"The environment of the cluster's profile has no Python: {python} does not exist. Let "
+                "`environment` name a virtual environment on a file system that the nodes share."
+            )
 
     def sizing(self, step: str, changes: Mapping[str, Mapping[str, Any]] | None = None) -> Sizing:
         """Return what a step asks for: the defaults, then the step's own, then `changes` for this run.

@@ -4,10 +4,12 @@ Submitting and watching is in `resources.slurm_jobs` and `slurm`.
 """
 
 import os
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from agml_assets.errors import UserError
 from agml_assets.slurm_profile import Profile, Sizing
 
 LOST = ("NODE_FAIL", "BOOT_FAIL", "PREEMPTED")
@@ -17,6 +19,17 @@ _FORWARDED = ("HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "HF_ENDPOINT", "AG
 # Libraries that bring threads of their own each look for their own variable.
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS")
 _LOG_LINES = 15
+# Becomes part of shell commands and of lines for `sbatch`, which takes a blank as an end and % as a place holder.
+_PLAIN_PATH = re.compile(r"[\w./+@=-]+")
+
+
+def require_plain(folder: Path, what: str) -> None:
+    """Refuse a folder whose name a cluster would not take as it is; `UserError` names it as `what`."""
+    if not _PLAIN_PATH.fullmatch(str(folder)):
+        raise UserError(
+            f"The {what} {str(folder)!r} cannot be used with a cluster: its name holds a blank, or another "
+            "character that shells or the scheduler treat as special. Use letters, digits and ./_+@=- only."
+        )
 
 
 def sbatch_lines(sizing: Sizing, *, requeue: bool) -> list[str]:

@@ -6,13 +6,17 @@ Which one never changes what is made, and no artifact's lineage knows of it. Wha
 
 import os
 import shutil
+import signal
+import subprocess
 import sys
 import uuid
 import warnings
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from threading import Thread
+from typing import IO, Any, Literal, get_args
 
 import dagster as dg
 
@@ -23,6 +27,7 @@ from agml_assets.handover import (
     Record,
     Request,
     clear_record,
+    hold_step,
     identity_of,
     read_outcome,
     verified,
@@ -36,6 +41,9 @@ from agml_assets.slurm_profile import Profile, load_profile
 from agml_assets.workspace import DatasetWorkspace
 
 Mode = Literal["in_process", "subprocess", "slurm"]
+
+_SAID_LINES = 15
+_GRACE_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -75,8 +83,10 @@ class Compute:
         """
         dataset = next(iter(works.values())).dataset
         if self.mode == "in_process" or not heavy:
-            clear_record(dataset, step.name)  # a job of a killed run would write the same artifact
-            yield from (make or step.make)(works)
+            # A job of a killed run would write the same artifact: it is given up, and its end waited for.
+            clear_record(dataset, step.name)
+            with hold_step(dataset, step.name, f"run {context.run_id}"):
+                yield from (make or step.make)(works)
             return
         if not dataset.store.is_shared:
             raise UserError(
@@ -141,22 +151,62 @@ def _run_subprocess(
     reader = dg.PipesFileMessageReader(str(messages), cleanup_file=False)
     request = request.model_copy(update={"parent": os.getpid()})
     try:
-        dg.PipesSubprocessClient(message_reader=reader).run(
-            context=context,
-            command=[sys.executable, "-m", "agml_assets.payload", request.step],
-            extras=request.model_dump(mode="json"),
-        )
+        status, said = _run_payload(context, request, reader)
     except dg.DagsterExecutionInterruptedError:
         clear_record(dataset, request.step)
         raise
-    except Exception as error:
-        if read_outcome(messages, request.submission) is None:
-            clear_record(dataset, request.step)
-            raise UserError(
-                f"Dataset {dataset.key!r}: the subprocess of {request.step} was ended from outside, perhaps for "
-                f"want of memory ({error}). Its finished part is kept: run it again."
-            ) from None
+    if status and read_outcome(messages, request.submission) is None:
+        clear_record(dataset, request.step)
+        raise UserError(
+            f"Dataset {dataset.key!r}: the subprocess of {request.step} {_describe_exit(status)}. What it had "
+            "finished is kept: run it again." + (f"\nThe end of what it said:\n{said}" if said else "")
+        )
     return request.submission, messages
+
+
+def _run_payload(
+    context: dg.AssetExecutionContext, request: Request, reader: dg.PipesMessageReader
+) -> tuple[int, str]:
+    """Run the payload to its end; return its exit status, negative for a signal, and the end of its errors.
+
+    As `dg.PipesSubprocessClient` does, which keeps nothing of what its process says.
+    """
+    injector, extras = dg.PipesTempFileContextInjector(), request.model_dump(mode="json")
+    with dg.open_pipes_session(context, injector, reader, extras=extras) as session:
+        process = subprocess.Popen(  # noqa: S603 - our own module
+            # Without -P a yaml.py in the working directory, which may be a dataset's, would be run.
+            [sys.executable, "-P", "-m", "agml_assets.payload", request.step],
+            env={**os.environ, **session.get_bootstrap_env_vars()},
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        )
+        said: deque[str] = deque(maxlen=_SAID_LINES)
+        teller = Thread(target=_pass_on, args=(process.stderr, said), daemon=True)
+        teller.start()
+        try:
+            process.wait()
+        except dg.DagsterExecutionInterruptedError:
+            process.send_signal(signal.SIGINT)
+            process.wait(_GRACE_S)
+            raise
+        teller.join(timeout=1.0)  # a process that it has left behind may keep its end open
+        return process.returncode, "".join(tuple(said))
+
+
+def _pass_on(errors: IO[str], said: deque[str]) -> None:
+    for line in errors:
+        sys.stderr.write(line)
+        said.append(line)
+
+
+def _describe_exit(status: int) -> str:
+    number = -status if status < 0 else status - 128  # a shell's word for a signal
+    if number == signal.SIGKILL:
+        return f"was ended from outside, perhaps for want of memory (exit status {status})"
+    if status < 0:
+        return f"was ended by signal {number} (exit status {status})"
+    return f"ended with exit status {status}"
 
 
 def _require_models(dataset: DatasetWorkspace, step: HeavyStep, profile: Profile) -> None:

@@ -1,13 +1,14 @@
 """A heavy step as one job of a Slurm cluster, through `dagster-slurm`: submitted, watched, found again, judged.
 
-The library carries the job over SSH and follows its messages. Four of its hooks are replaced, because it knows
-jobs by asset alone: where a job lives and so what it is called, which job is taken up again, where that is kept,
-and what cancels it. Jobs are taken up by dataset, step and the digests of all inputs; the record is a file beside
-the artifact, so that neither a process killed without a word nor a lost history of runs loses a job.
+The library carries the job over SSH and follows its messages. Five of its hooks are replaced, because it knows
+jobs by asset alone: where a job lives and so what it is called, which job is taken up again and is waited for,
+where that is kept, and what cancels it. Jobs are taken up by dataset, step and the digests of all inputs; the
+record is a file beside the artifact, so that neither a process killed without a word nor a lost history of runs
+loses a job.
 """
 
 import logging
-import re
+import shlex
 import shutil
 import sys
 import time
@@ -21,6 +22,7 @@ from typing import Any
 import dagster as dg
 from dagster_slurm import SlurmPipesClient, SlurmQueueConfig, SlurmResource, SSHConnectionResource
 from dagster_slurm.config.runtime import RuntimeVariant
+from dagster_slurm.helpers.ssh_helpers import TERMINAL_STATES, normalize_slurm_state
 from dagster_slurm.helpers.ssh_pool import SSHConnectionPool
 from dagster_slurm.launchers.base import ExecutionPlan
 
@@ -28,7 +30,7 @@ from agml_assets.errors import UserError
 from agml_assets.handover import JOBS, Record, Request, clear_record, read_outcome, read_record, write_record
 from agml_assets.recording import Step
 from agml_assets.slurm_profile import Login, Profile, Sizing, time_seconds
-from agml_assets.slurm_script import LOST, describe_end, end_of_log, extra_lines, job_script
+from agml_assets.slurm_script import LOST, describe_end, end_of_log, extra_lines, job_script, require_plain
 from agml_assets.workspace import DatasetWorkspace
 
 logger = logging.getLogger(__name__)
@@ -36,17 +38,7 @@ logger = logging.getLogger(__name__)
 MESSAGES = "messages.jsonl"
 """File of the Pipes messages in a job's folder, as the library calls it."""
 
-_SHELL_SAFE = re.compile(r"[\w./+@=-]+")
-_UNDER_WAY = {
-    "PENDING",
-    "RUNNING",
-    "CONFIGURING",
-    "COMPLETING",
-    "SUSPENDED",
-    "REQUEUED",
-    "REQUEUE_HOLD",
-    "RESIZING",
-}
+_ENDED = TERMINAL_STATES - {"COMPLETED"}
 
 
 def run_job(
@@ -80,6 +72,7 @@ def run_job(
             "Jobs of a cluster need the results on a file system that its nodes share, not in "
             f"{dataset.store.root}."
         )
+    require_plain(profile.python_environment, "environment of the profile")
     sizing = profile.sizing(request.step, changes)
     job = _Job(dataset, request, identity, _folder_of(dataset, request.step, identity))
     slurm = _slurm_resource(profile, sizing, job.folder.parent)
@@ -129,11 +122,6 @@ class _Job:
     def __post_init__(self) -> None:
         self.submission = self.request.submission
 
-    @property
-    def name(self) -> str:
-        """Its name in the queue, which the library takes from its folder."""
-        return f"dagster_{self.folder.name}"
-
     def record(self, job_id: int | None) -> None:
         """Note that this request is the one that may write, and its number once it has one."""
         self.job_id = job_id
@@ -157,22 +145,29 @@ class _Client(SlurmPipesClient):
     def _find_reattachable_job(self, op_context: Any, ssh_pool: Any, asset_key: Any) -> dict[str, str] | None:
         job = self.job
         record = read_record(job.dataset, job.request.step)
-        job_id = None
-        if record is not None and record.identity == job.identity:
+        if record is not None and record.folder is not None:
             # Killed between `sbatch` and its answer, a process knows only the name of its job.
-            job_id = record.job_id or _newest(ssh_pool.run(f"squeue -h --me -n {job.name} -o %i"))
-            if job_id is not None and self._get_job_state(job_id, ssh_pool) in {*_UNDER_WAY, "COMPLETED"}:
-                logger.info("Taking up job %s, which makes the same.", job_id)
+            name = shlex.quote(_name_in_queue(Path(record.folder)))
+            job_id = record.job_id or _newest(ssh_pool.run(f"squeue -h --me -n {name} -o %i"))
+            state = _state(job_id, ssh_pool) if job_id is not None else ""
+            if state and state not in _ENDED and record.identity == job.identity:
+                logger.info("Taking up job %s, which makes the same and is %s.", job_id, state)
                 job.submission = record.submission
                 job.job_id = job_id
                 return {"job_id": str(job_id), "run_dir": str(job.folder)}
-        elif record is not None and record.job_id is not None:
-            # It would write the same artifact, from what is no longer today's.
-            ssh_pool.run(f"scancel {record.job_id} || true")
+            if state and state not in TERMINAL_STATES:
+                logger.info("Cancelling job %s, which would make the same from what is no longer today's.", job_id)
+                ssh_pool.run(f"scancel {job_id} || true")
         shutil.rmtree(job.folder, ignore_errors=True)
         job.folder.mkdir(parents=True)
         job.record(None)
         return None
+
+    def _is_job_still_running(self, job_id: int, ssh_pool: Any) -> bool:
+        # Asked of a job that has just been taken up. The library would submit another beside one that is
+        # suspended, held or resized, or that ends between two of its questions; but it waits for any, up to our
+        # patience.
+        return True
 
     def _store_job_tags(self, op_context: Any, job_id: int, run_dir: str, asset_key: str | None) -> None:
         if run_dir:  # the library clears the tags of a finished job; ours lasts until the result is recorded
@@ -204,7 +199,7 @@ class _Launcher:
         script = job_script(
             self.profile,
             self.sizing,
-            ["-m", "agml_assets.payload", self.step],
+            ["-P", "-m", "agml_assets.payload", self.step],
             options=extra_lines(self.sizing, requeue=self.profile.requeue),
             env=pipes_context,
             before=[f": > {working_dir}/{MESSAGES}"],  # a job that is started again tells everything again
@@ -214,11 +209,7 @@ class _Launcher:
 
 def _folder_of(dataset: DatasetWorkspace, step: str, identity: str) -> Path:
     folder = dataset.store.local_folder(dataset.key, JOBS) / f"{dataset.key}-{step}-{identity}"
-    if not _SHELL_SAFE.fullmatch(str(folder)):
-        raise UserError(
-            f"The results root {dataset.store.root} cannot be used with a cluster: its name holds a blank or "
-            "another character that shells treat as special."
-        )
+    require_plain(Path(dataset.store.root.path), "results root")
     return folder
 
 
@@ -250,6 +241,21 @@ def _ssh(login: Login) -> SSHConnectionResource:
         raise UserError(f"The login of the cluster's profile is not valid: {error}") from None
 
 
+def _name_in_queue(folder: Path) -> str:
+    """Return a job's name, which the library takes from its folder."""
+    return f"dagster_{folder.name}"
+
+
+def _state(job_id: int, ssh_pool: Any) -> str:
+    """Return the state of a job by the scheduler, then by its accounts; empty where neither knows it.
+
+    A connection that fails is an error: "unknown" would be taken for leave to submit another.
+    """
+    queued = ssh_pool.run(f"squeue -h -j {job_id} -o %T 2>/dev/null || true").split()
+    words = queued or ssh_pool.run(f"sacct -X -n -P -j {job_id} -o State").split()
+    return normalize_slurm_state(words[0]) if words else ""
+
+
 def _newest(numbers: str) -> int | None:
     return max((int(number) for number in numbers.split() if number.isdigit()), default=None)
 
@@ -261,7 +267,11 @@ def _explain(job: _Job, slurm: SlurmResource, sizing: Sizing, error: Exception, 
     """
     where = f"Dataset {job.dataset.key!r}: {job.request.step}"
     if job.job_id is None:
-        clear_record(job.dataset, job.request.step)
+        record = read_record(job.dataset, job.request.step)
+        if (
+            record is not None and record.submission == job.submission
+        ):  # else a job's that could not be asked after
+            clear_record(job.dataset, job.request.step)
         return UserError(f"{where} could not be submitted to the cluster: {error}")
     try:
         with SSHConnectionPool(slurm.ssh) as pool:

@@ -9,7 +9,9 @@ from contextlib import ExitStack, contextmanager
 import dagster as dg
 
 from agml_assets.dataset.artifacts import IMAGE_INDEX, PIXEL_HASHES, PIXELS
+from agml_assets.embeddings.steps import EMBED
 from agml_assets.errors import UserError
+from agml_assets.handover import may_be_at_work
 from agml_assets.locks import exclusive
 from agml_assets.partitions import EVALUATE_MODELS, PARTITION_TAG, pair_of
 from agml_assets.quality.summary import judge_dataset
@@ -18,6 +20,7 @@ from agml_assets.report.files import report_after_failure
 from agml_assets.settings import load_settings, results_root
 from agml_assets.store import PLATFORM, ArtifactStore
 from agml_assets.training.artifacts import DYNAMICS, TEST_PREDICTIONS, TEST_PREDICTIONS_GROUPED
+from agml_assets.training.steps import TRAIN_LEAK_SAFE, TRAIN_REFERENCE
 from agml_assets.workspace import DatasetWorkspace, Workspace
 from resources.history import VARIABLE, BenchmarkInstance
 
@@ -32,6 +35,13 @@ _WORK = {
     "reference_grouped": (TEST_PREDICTIONS_GROUPED,),
 }
 """Folders of unfinished work, and the artifacts whose next try goes on from it."""
+
+_HEAVY = {
+    "embeddings": EMBED.name,
+    "reference": TRAIN_REFERENCE.name,
+    "reference_grouped": TRAIN_LEAK_SAFE.name,
+}
+"""Folders in which a job may be at work whose run was killed, and the job's step."""
 
 
 class WorkspaceResource(dg.ConfigurableResource[Workspace]):
@@ -129,9 +139,15 @@ def _say_where_history_goes(instance: dg.DagsterInstance | None) -> None:
 
 
 def _remove_finished_work(dataset: DatasetWorkspace) -> None:
-    """Remove the work of a killed run from which no try will go on."""
+    """Remove the work of a killed run from which no try will go on, unless its job may have outlived it."""
     base = dataset.store.local_folder(dataset.key, ".work")
-    left = {name: base / name for name in _WORK if (base / name).exists() and any((base / name).iterdir())}
+    left = {
+        name: base / name
+        for name in _WORK
+        if (base / name).exists()
+        and any((base / name).iterdir())
+        and not (name in _HEAVY and may_be_at_work(dataset, _HEAVY[name]))
+    }
     if not left:
         return
     try:

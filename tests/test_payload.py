@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from agml_assets import handover, payload
@@ -22,7 +23,9 @@ from agml_assets.handover import (
     Request,
     Result,
     clear_record,
+    hold_step,
     identity_of,
+    may_be_at_work,
     read_outcome,
     read_record,
     verified,
@@ -32,6 +35,8 @@ from agml_assets.heavy import STEP_NAMES
 from agml_assets.store import ArtifactStore
 from agml_assets.training.artifacts import DYNAMICS, OUT_OF_FOLD, OUT_OF_FOLD_GROUPED, TEST_PREDICTIONS
 from agml_assets.training.steps import FIT_FOLDS
+from resources.compute import Compute
+from resources.workspace import _remove_finished_work
 from tests.tiny import open_workspace, run_in_process
 
 
@@ -148,12 +153,24 @@ def test_a_result_is_taken_where_the_store_agrees(bench):
         {"digests": {}},
         {"digests": {OUT_OF_FOLD_GROUPED.key: "0"}},
         {"digests": {OUT_OF_FOLD.key: "0" * 64}},
+        {"facts": {}},
+        {"facts": {OUT_OF_FOLD.key: {}, "more": {}}},
     ],
 )
 def test_a_result_of_something_else_is_refused(bench, monkeypatch, changes):
     monkeypatch.setattr(handover, "_SETTLE_S", 0.0)
     with pytest.raises(UserError, match="Nothing was recorded"):
         list(verified(bench, FIT_FOLDS, [OUT_OF_FOLD], result_for(bench, **changes)))
+
+
+def test_a_result_whose_file_is_not_the_one_that_was_written_is_refused(bench, monkeypatch):
+    monkeypatch.setattr(handover, "_SETTLE_S", 0.0)
+    result, file = result_for(bench), Path(bench.store.path("tiny", OUT_OF_FOLD.file).path)
+    rows = np.load(file)
+    np.save(file, np.roll(rows, 1, axis=0))
+    assert bench.sidecar(OUT_OF_FOLD).bytes == file.stat().st_size
+    with pytest.raises(UserError, match="Nothing was recorded"):
+        list(verified(bench, FIT_FOLDS, [OUT_OF_FOLD], result))
 
 
 def test_a_result_made_from_other_inputs_than_todays_is_refused(bench):
@@ -216,6 +233,54 @@ def test_a_damaged_record_lets_nobody_write(bench):
     assert read_record(bench, "out_of_fold") is None
 
 
+@pytest.mark.parametrize(
+    "forged",
+    [{"job_id": "1; touch x #"}, {"job_id": "7"}, {"job_id": -1}, {"job_id": True}, {"folder": 7}, {"more": "x"}],
+)
+def test_a_forged_record_is_no_record(bench, forged):
+    values = {"submission": "s1", "identity": "any", "folder": "/folder", "job_id": 7, **forged}
+    write_record(bench, "out_of_fold", Record("s1", "any"))
+    bench.store.path("tiny", ".work/jobs/out_of_fold.json").write_text(json.dumps(values))
+    assert read_record(bench, "out_of_fold") is None
+
+
+@pytest.mark.parametrize(
+    ("folder", "step"),
+    [
+        ("embeddings", "embeddings"),
+        ("reference", "reference_training"),
+        ("reference_grouped", "leak_safe_training"),
+    ],
+)
+def test_the_work_of_a_job_that_may_live_stays_and_that_of_a_killed_run_goes(bench, folder, step):
+    file = bench.work_folder(folder) / "half"
+    file.touch()
+    write_record(bench, step, Record("s1", "any", "/its/folder", 7))
+    _remove_finished_work(bench)
+    assert file.exists(), "a job has the record"
+    clear_record(bench, step)
+    with hold_step(bench, step, "job 7"):
+        _remove_finished_work(bench)
+        assert file.exists(), "a process holds the lock"
+    write_record(bench, step, Record("s1", "any"))
+    _remove_finished_work(bench)
+    assert not file.exists(), "a subprocess ends with its run"
+
+
+def test_a_step_in_the_runs_own_process_is_held_against_jobs_of_killed_runs(bench):
+    held = []
+
+    def make(works):
+        held.append(may_be_at_work(bench, "out_of_fold"))
+        yield "made"
+
+    write_record(bench, "out_of_fold", Record("s1", "any", "/its/folder", 7))
+    works = {OUT_OF_FOLD: SimpleNamespace(dataset=bench)}
+    assert list(Compute().make(SimpleNamespace(run_id="r"), FIT_FOLDS, works, make)) == ["made"]
+    assert held == [True]
+    assert not may_be_at_work(bench, "out_of_fold")
+
+
 @pytest.mark.parametrize("error", [UserError("wrong"), TimeoutError("slow"), ValueError("bug")])
 def test_a_failure_tells_whether_another_try_is_worth_it(error):
     told = payload._failure(error, "s1")
@@ -254,6 +319,33 @@ def test_an_error_in_a_subprocess_fails_the_step_in_the_same_words_and_removes_t
     assert not result.success
     [failure] = [event.step_failure_data for event in result.all_events if event.is_step_failure]
     assert "no/such/model" in failure.user_failure_data.description
+    assert not list((copy_of_finished / "results" / "tiny" / ".work" / "jobs").glob("*.json"))
+
+
+@pytest.mark.parametrize(
+    ("end", "told", "not_told"),
+    [
+        ("exit 1", ["exit status 1", "ImportError: no module"], "memory"),
+        ("kill -SEGV $$", ["signal 11", "ImportError: no module"], "memory"),
+        ("kill -KILL $$", ["want of memory"], "without telling"),
+        ("exit 137", ["want of memory"], "without telling"),
+    ],
+)
+def test_a_subprocess_that_ends_without_an_outcome_is_told_by_its_status_and_its_last_words(
+    copy_of_finished, monkeypatch, end, told, not_told
+):
+    python = copy_of_finished / "python"
+    python.write_text(f'#!/bin/sh\necho "called: $@" >&2\necho "ImportError: no module" >&2\n{end}\n')
+    python.chmod(0o755)
+    monkeypatch.setenv("AGML_COMPUTE", "subprocess")
+    monkeypatch.setattr(sys, "executable", str(python))
+    result = run_in_process(copy_of_finished, OUT_OF_FOLD)
+    assert not result.success
+    [failure] = [event.step_failure_data for event in result.all_events if event.is_step_failure]
+    words = failure.user_failure_data.description
+    assert all(word in words for word in told)
+    assert not_told not in words
+    assert "called: -P -m agml_assets.payload out_of_fold" in words, "no module of the working directory is run"
     assert not list((copy_of_finished / "results" / "tiny" / ".work" / "jobs").glob("*.json"))
 
 

@@ -1,5 +1,7 @@
 """Where heavy steps run, profiles of clusters, scripts of jobs and what their ends mean; without a cluster."""
 
+import json
+import shlex
 import subprocess
 from types import SimpleNamespace
 
@@ -111,6 +113,10 @@ def test_times_are_read_as_slurm_reads_them(text, seconds):
         ({"defaults": {"constraint": "a b"}}, "constraint"),
         ({"defaults": {"modules": ["cuda/12 && x"]}}, "modules"),
         ({"defaults": {"gpus": -1}}, "gpus"),
+        ({"defaults": {"time": "0"}}, "more than zero"),
+        ({"steps": {"embeddings": {"time": "0-0:00"}}}, "more than zero"),
+        ({"environment": "envs/agml"}, "absolute path"),
+        ({"environment": ""}, "absolute path"),
         ({"steps": {"embedding": {}}}, "embeddings"),
         ({"steps": {"embeddings": None}}, "embeddings"),
         ({"login": {"hosts": "x"}}, "login.hosts"),
@@ -215,6 +221,51 @@ def test_a_dry_run_shows_the_script_and_leaves_nothing(tmp_path, monkeypatch, ca
     assert not (tmp_path / "results").exists()
 
 
+@pytest.fixture
+def dry(tmp_path, monkeypatch):
+    """Return a function that shows the script of `tiny`, with changes to command and profile."""
+    write_registry(tmp_path / "datasets.yaml", write_images(tmp_path / "images", per_class=1))
+    monkeypatch.setenv("AGML_REGISTRY", str(tmp_path / "datasets.yaml"))
+
+    def show(*options, results="results", **values):
+        (tmp_path / "cluster.yaml").write_text(yaml.safe_dump(values))
+        places = ["--profile", str(tmp_path / "cluster.yaml"), "--results", str(tmp_path / results)]
+        return main(["slurm", "submit", "--dry-run", *options, *places])
+
+    return show
+
+
+@pytest.mark.parametrize("name", ["my results", "50%", "results\n#SBATCH --qos=high", "it's"])
+def test_a_results_root_that_a_line_for_sbatch_cannot_hold_is_refused(dry, capsys, name):
+    assert dry(results=name) == 1
+    shown = capsys.readouterr()
+    assert "cannot be used with a cluster" in shown.err
+    assert not shown.out
+
+
+def test_a_dry_run_refuses_an_environment_that_is_not_there(dry, capsys, tmp_path):
+    assert dry(environment=str(tmp_path / "no_env")) == 1
+    assert f"{tmp_path}/no_env/bin/python does not exist" in capsys.readouterr().err
+
+
+def test_without_a_dataset_there_is_nothing_to_submit(dry, capsys, tmp_path):
+    registry = tmp_path / "datasets.yaml"
+    registry.write_text(registry.read_text().replace("    path:", "    retired: true\n    path:"))
+    assert dry("--array") == 1
+    shown = capsys.readouterr()
+    assert "no dataset to submit" in shown.err
+    assert not shown.out
+
+
+def test_a_dry_run_shows_no_secret_of_the_profile(dry, capsys):
+    secrets = ("HF_TOKEN", "aws_secret_access", "API_KEY", "DB_PASSWORD")
+    assert dry(env={**dict.fromkeys(secrets, "hush"), "HF_HOME": "/shared/hub"}) == 0
+    shown = capsys.readouterr().out
+    assert "hush" not in shown
+    assert all(f"export {name}='***'" in shown for name in secrets)
+    assert "export HF_HOME=/shared/hub" in shown
+
+
 def test_where_there_is_no_sbatch_submitting_says_so(monkeypatch):
     monkeypatch.setattr("agml_assets.slurm.shutil.which", lambda name: None)
     with pytest.raises(UserError, match="login node"):
@@ -296,12 +347,25 @@ def find(job, cluster):
 
 
 def test_the_hooks_that_are_replaced_are_the_librarys():
-    for name in ("_get_remote_run_dir", "_find_reattachable_job", "_store_job_tags", "_is_run_canceling"):
+    for name in (
+        "_get_remote_run_dir",
+        "_find_reattachable_job",
+        "_is_job_still_running",
+        "_store_job_tags",
+        "_is_run_canceling",
+    ):
         assert name in vars(_Client)
         assert callable(getattr(SlurmPipesClient, name))
 
 
-@pytest.mark.parametrize("state", ["PENDING", "RUNNING", "COMPLETED"])
+# sacct(1) and squeue(1), JOB STATE CODES: every one of a job that has not ended, and the one of success.
+@pytest.mark.parametrize(
+    "state",
+    [
+        *("PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "COMPLETED", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD"),
+        *("REQUEUE_FED", "RESIZING", "RESV_DEL_HOLD", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED"),
+    ],
+)
 def test_a_job_of_the_same_inputs_is_taken_up_with_its_own_submission(job, state):
     write_record(job.dataset, "embeddings", Record("theirs", "i1", str(job.folder), 7))
     found = find(job, Cluster(squeue=state))
@@ -310,9 +374,46 @@ def test_a_job_of_the_same_inputs_is_taken_up_with_its_own_submission(job, state
     assert read_record(job.dataset, "embeddings").submission == "theirs"
 
 
+@pytest.mark.parametrize("state", ["SUSPENDED", "REQUEUE_HOLD", "COMPLETED"])
+def test_a_job_that_was_taken_up_is_waited_for_whatever_becomes_of_it(state):
+    client = _Client(slurm_resource=SimpleNamespace(ssh=None), launcher=None)
+    assert client._is_job_still_running(7, Cluster(squeue=state))
+
+
+def test_while_the_cluster_cannot_be_asked_no_job_is_submitted_and_the_record_stays(job):
+    write_record(job.dataset, "embeddings", Record("theirs", "i1", str(job.folder), 7))
+
+    class Mute(Cluster):
+        def run(self, command, timeout=None):
+            raise RuntimeError("connection closed")
+
+    with pytest.raises(RuntimeError) as lost:
+        find(job, Mute())
+    error = _explain(job, SimpleNamespace(ssh=None), SIZING, lost.value, late=False)
+    assert "connection closed" in error.message
+    assert read_record(job.dataset, "embeddings") == Record("theirs", "i1", str(job.folder), 7)
+
+
+def test_nothing_of_a_record_is_run_on_the_login_node(job):
+    file = job.dataset.store.path("tiny", ".work/jobs/embeddings.json")
+    for forged in ({"job_id": "1; touch x #", "folder": "/f"}, {"job_id": None, "folder": "/f; touch x #"}):
+        file.write_text(json.dumps({"submission": "theirs", "identity": "another", **forged}))
+        cluster = Cluster(squeue="7")
+        assert find(job, cluster) is None
+        for command in cluster.told:
+            words = shlex.split(command.replace(" || true", "").replace(" 2>/dev/null", ""))
+            assert "touch" not in words and not any(word.endswith(";") for word in words), command
+
+
+def test_a_job_runs_no_module_of_the_working_directory():
+    launcher = slurm_jobs._Launcher(profile(environment="/shared/env"), SIZING, "embeddings")
+    lines = launcher.prepare_execution(working_dir="/f", pipes_context={}).payload
+    assert lines[-1] == "exec /shared/env/bin/python -P -m agml_assets.payload embeddings"
+
+
 def test_a_job_whose_number_was_never_noted_is_found_by_its_name(job):
     write_record(job.dataset, "embeddings", Record("theirs", "i1", str(job.folder), None))
-    cluster = Cluster(**{f"-n {job.name}": "41\n42\n", "squeue": "RUNNING"})
+    cluster = Cluster(**{f"-n dagster_{job.folder.name}": "41\n42\n", "squeue": "RUNNING"})
     assert find(job, cluster)["job_id"] == "42"
 
 
@@ -326,10 +427,11 @@ def test_a_job_that_has_ended_without_a_result_makes_room_for_a_new_one(job, sta
 
 
 def test_a_job_of_other_inputs_is_cancelled_and_may_no_longer_write(job):
-    write_record(job.dataset, "embeddings", Record("theirs", "another", "/elsewhere", 7))
-    cluster = Cluster(squeue="RUNNING")
-    assert find(job, cluster) is None
-    assert any("scancel 7" in command for command in cluster.told)
+    for number in (7, None):
+        write_record(job.dataset, "embeddings", Record("theirs", "another", "/elsewhere", number))
+        cluster = Cluster(**{"-n dagster_elsewhere": "7", "squeue": "SUSPENDED"})
+        assert find(job, cluster) is None
+        assert any("scancel 7" in command for command in cluster.told)
     assert read_record(job.dataset, "embeddings").submission == "ours"
 
 

@@ -128,6 +128,27 @@ def test_after_a_killed_submitting_process_the_same_command_takes_up_its_job(sit
     assert account(job) == "COMPLETED"
 
 
+def test_a_suspended_job_keeps_its_work_and_is_waited_for_by_the_next_run(site):
+    site.forget("tiny", "embeddings/embeddings")
+    first = site.start(*RUN, log="first")
+    job = patiently(lambda: running("embeddings"))
+    subprocess.run(["scontrol", "suspend", job], check=True)
+    first.kill()
+    first.wait()
+    work = site.root / "results" / "tiny" / ".work" / "embeddings"
+    work.mkdir(parents=True, exist_ok=True)
+    (work / "half").touch()
+    second = site.start(*RUN, log="second")
+    patiently(lambda: f"Taking up job {job}" in site.log("second"))
+    time.sleep(5)
+    assert (work / "half").exists()
+    assert queue("embeddings") == {job: "SUSPENDED"}, "no second job beside it"
+    subprocess.run(["scontrol", "resume", job], check=True)
+    assert second.wait(300) == 0, site.log("second")
+    assert account(job) == "COMPLETED"
+    assert "embeddings__embeddings - Submitted job" not in site.log("second")
+
+
 def test_a_killed_submitting_process_whose_job_has_finished_meanwhile_leaves_it_to_the_next_run(site):
     slow_training(site, 3)
     first = site.start(*RUN, log="first")
