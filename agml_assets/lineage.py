@@ -113,7 +113,8 @@ def _differs(
 ) -> str | None:
     """Return in what a stored artifact differs from today's, its inputs apart; None where in nothing."""
     # Arrays and tables are too large to be read for this; what reports are made from is not.
-    if artifact.suffix == ".json" and store.is_local and not store.is_intact(dataset, artifact.file):
+    read = artifact.suffix == ".json" and store.is_local and not made.removed
+    if read and not store.is_intact(dataset, artifact.file):
         return "the file is not the one that was written"
     if made.code_version != artifact.code_version:
         return f"made by code version {made.code_version}, now {artifact.code_version}"

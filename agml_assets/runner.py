@@ -70,8 +70,12 @@ def run_dataset(
     )
     path = bench.store.path(bench.key, RESULT.file)
     # What another run is making at this moment shall not be made twice.
-    lock = bench.store.local_folder(PLATFORM, "locks") / f"{bench.key}.lock"
-    wait_until_free(lock, f"dataset {bench.key!r}")
+    try:
+        wait_until_free(
+            bench.store.local_folder(PLATFORM, "locks") / f"{bench.key}.lock", f"dataset {bench.key!r}"
+        )
+    except OSError as error:
+        raise bench.store.refusal(error) from None
     todo = to_make(bench, force=force)
     if not force and (first := read_again(bench, todo)):
         execute(workspace, bench, first)

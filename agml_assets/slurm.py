@@ -124,8 +124,6 @@ def _submit(options: argparse.Namespace) -> int:
     profile.require_environment()
     workspace = open_workspace(options.results, options.config)
     keys = choose_keys(workspace.registry, options.keys)
-    if not keys:
-        raise UserError(f"There is no dataset to submit: {workspace.registry.where} has none that is active.")
     logs = log_folder(workspace.store)
     env = absolute_environment(workspace, options.config)
     shown = _without_secrets(profile) if options.dry_run else profile

@@ -88,17 +88,17 @@ def _refuse_results_inside(entry: DatasetEntry, store: ArtifactStore) -> None:
     if entry.path is None or not store.is_local:
         return
     root, images = Path(store.root.path).resolve(), entry.path.resolve()
+    if root.is_relative_to(images):
+        raise UserError(
+            f"Dataset {entry.key!r}: the results root {root} lies inside the dataset's folder {images}. "
+            "Name another with --results, $AGML_RESULTS or the setting 'output_dir'."
+        )
     place = root / entry.key
     if place.is_relative_to(images) or images.is_relative_to(place):
         raise UserError(
             f"Dataset {entry.key!r}: its results would lie in {place}, which holds its images or lies among them "
             f"({images}). Name another results root with --results, $AGML_RESULTS or the setting 'output_dir', or "
             "give the dataset another `key`."
-        )
-    if root.is_relative_to(images):
-        raise UserError(
-            f"Dataset {entry.key!r}: the results root {root} lies inside the dataset's folder {images}. "
-            "Name another with --results, $AGML_RESULTS or the setting 'output_dir'."
         )
 
 

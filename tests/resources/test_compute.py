@@ -253,7 +253,7 @@ def test_without_a_dataset_there_is_nothing_to_submit(dry, capsys, tmp_path):
     registry.write_text(registry.read_text().replace("    path:", "    retired: true\n    path:"))
     assert dry("--array") == 1
     shown = capsys.readouterr()
-    assert "no dataset to submit" in shown.err
+    assert "No dataset is registered" in shown.err
     assert not shown.out
 
 
