@@ -35,6 +35,8 @@ from agml_assets.evaluation.subjects import Subject
 from agml_assets.registry.models import ModelEntry
 from agml_assets.training.loop import (
     LEAST,
+    InParts,
+    add_gradients,
     batches_of,
     one_device,
     read_checkpoint,
@@ -289,7 +291,11 @@ class _Run:
             lr=recipe.lr,
         )
         self._scaler = torch.amp.GradScaler(device.type, enabled=self.precision == "float16")
-        self._at_once = max(LEAST, recipe.batch_size)
+        self._in_parts = InParts(
+            max(LEAST, recipe.batch_size),
+            f"The GPU has no room to fine-tune {backbone.checkpoint!r} on two images at once. Free the GPU, or "
+            "choose a smaller model.",
+        )
         self.history: list[dict[str, Any]] = []
         self.seconds = 0.0
         self._best: dict[str, torch.Tensor] = {}
@@ -352,7 +358,8 @@ class _Run:
                 for group in self._optimizer.param_groups:
                     group["lr"] = rate
                 targets = torch.from_numpy(self._labels[batch]).to(self._device)
-                logits = self._in_parts(partial(self._add_gradients, crops, targets), len(batch))
+                attempt = partial(add_gradients, self._logits, self._optimizer, self._scaler, crops, targets)
+                logits = self._in_parts.run(attempt, len(batch))
                 self._scaler.unscale_(self._optimizer)
                 torch.nn.utils.clip_grad_norm_(self._trained, self._recipe.clip)
                 self._scaler.step(self._optimizer)
@@ -400,7 +407,7 @@ class _Run:
             "best": self._best,
             "history": self.history,
             "seconds": self.seconds,
-            "at_once": self._at_once,
+            "at_once": self._in_parts.at_once,
         }
         write_checkpoint(file, identity, state)
 
@@ -413,7 +420,7 @@ class _Run:
         self._optimizer.load_state_dict(state["optimizer"])
         self._scaler.load_state_dict(state["scaler"])
         self._best = {name: one.cpu() for name, one in state["best"].items()}
-        self.history, self.seconds, self._at_once = state["history"], state["seconds"], state["at_once"]
+        self.history, self.seconds, self._in_parts.at_once = state["history"], state["seconds"], state["at_once"]
         logger.info("Going on with fine-tuning after epoch %d.", len(self.history))
 
     def _state(self) -> "dict[str, torch.Tensor]":
@@ -450,46 +457,12 @@ class _Run:
         self._modules.eval()
         with closing(feed(batches_of(places, self._recipe.batch_size), load, self._device)) as fed:
             for batch, crops in fed:
-                yield batch, self._in_parts(partial(answer, crops), len(batch))
-
-    def _add_gradients(
-        self, crops: "torch.Tensor", targets: "torch.Tensor", parts: Sequence[slice]
-    ) -> "torch.Tensor":
-        """Compute a batch's gradient part by part; return the logits seen on the way."""
-        import torch
-
-        self._optimizer.zero_grad()
-        seen = []
-        for part in parts:
-            logits = self._logits(crops[part])
-            share = (part.stop - part.start) / len(crops)
-            loss = torch.nn.functional.cross_entropy(logits, targets[part]) * share
-            self._scaler.scale(loss).backward()
-            seen.append(logits.detach())
-        return torch.cat(seen)
+                yield batch, self._in_parts.run(partial(answer, crops), len(batch))
 
     def _logits(self, crops: "torch.Tensor") -> "torch.Tensor":
         with mixed_precision(self._device, self.precision):
             logits: torch.Tensor = self._head(self._backbone.forward(look_up(self._levels, crops)))
         return logits.float()
-
-    def _in_parts(self, attempt: "Callable[[Sequence[slice]], torch.Tensor]", n_images: int) -> "torch.Tensor":
-        """Give a batch to `attempt` in parts that the GPU has room for; smaller ones from then on."""
-        import torch
-
-        while True:
-            try:
-                parts = np.array_split(np.arange(n_images), max(1, n_images // self._at_once))
-                return attempt([slice(int(part[0]), int(part[-1]) + 1) for part in parts])
-            except torch.cuda.OutOfMemoryError:
-                if self._at_once <= LEAST:
-                    raise UserError(
-                        f"The GPU has no room to fine-tune {self._backbone.checkpoint!r} on two images at once. "
-                        "Free the GPU, or choose a smaller model."
-                    ) from None
-            self._at_once = max(LEAST, self._at_once // 2)
-            logger.warning("The GPU is out of memory; going on with %d images at once.", self._at_once)
-            torch.cuda.empty_cache()
 
 
 def _require_trainable(subject: Subject, model: ModelEntry) -> None:

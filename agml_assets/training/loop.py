@@ -8,7 +8,7 @@ import io
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from jaxtyping import Int64
 
 from agml_assets.device import use_device
 from agml_assets.disk import named_when_full
+from agml_assets.errors import UserError
 from agml_assets.locks import Unfinished
 
 if TYPE_CHECKING:
@@ -38,6 +39,56 @@ def batches_of(order: Int64[np.ndarray, " n"], size: int) -> list[Int64[np.ndarr
     if len(starts) > 1 and len(order) - starts[-1] < LEAST:
         starts.pop()
     return np.split(order, starts[1:]) if starts else []
+
+
+class InParts:
+    """Gives batches to work in parts that the GPU has room for; smaller ones once it had none.
+
+    Args:
+        at_once: Images in one part to begin with.
+        no_room: What to tell the user where not even `LEAST` images have room.
+    """
+
+    def __init__(self, at_once: int, no_room: str) -> None:
+        self.at_once = at_once
+        self._no_room = no_room
+
+    def run(self, attempt: "Callable[[Sequence[slice]], torch.Tensor]", n_images: int) -> "torch.Tensor":
+        """Return what `attempt` makes of a batch, given its parts."""
+        import torch
+
+        while True:
+            try:
+                parts = np.array_split(np.arange(n_images), max(1, n_images // self.at_once))
+                return attempt([slice(int(part[0]), int(part[-1]) + 1) for part in parts])
+            except torch.cuda.OutOfMemoryError:
+                if self.at_once <= LEAST:
+                    raise UserError(self._no_room) from None
+            self.at_once = max(LEAST, self.at_once // 2)
+            logger.warning("The GPU is out of memory; going on with %d images at once.", self.at_once)
+            torch.cuda.empty_cache()
+
+
+def add_gradients(
+    logits_of: "Callable[[torch.Tensor], torch.Tensor]",
+    optimizer: "torch.optim.Optimizer",
+    scaler: "torch.amp.GradScaler",
+    crops: "torch.Tensor",
+    targets: "torch.Tensor",
+    parts: Sequence[slice],
+) -> "torch.Tensor":
+    """Compute the gradient of a batch's mean cross-entropy part by part; return the logits seen on the way."""
+    import torch
+
+    optimizer.zero_grad()
+    seen = []
+    for part in parts:
+        logits = logits_of(crops[part])
+        share = (part.stop - part.start) / len(crops)
+        loss = torch.nn.functional.cross_entropy(logits, targets[part]) * share
+        scaler.scale(loss).backward()
+        seen.append(logits.detach())
+    return torch.cat(seen)
 
 
 def write_checkpoint(file: Path, identity: dict[str, Any], state: dict[str, Any]) -> None:

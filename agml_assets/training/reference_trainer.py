@@ -23,6 +23,8 @@ from agml_assets.settings import Settings
 from agml_assets.training.backbones import Backbone, open_backbone
 from agml_assets.training.loop import (
     LEAST,
+    InParts,
+    add_gradients,
     batches_of,
     one_device,
     read_checkpoint,
@@ -254,7 +256,11 @@ class _Run:
         self._optimizer = torch.optim.Adam(network.parameters(), lr=trainer.learning_rate)
         self._scaler = torch.amp.GradScaler(device.type, enabled=self._precision == "float16")
         self._batch_size = max(LEAST, trainer.batch_size)
-        self.at_once = self._batch_size
+        self._in_parts = InParts(
+            self._batch_size,
+            f"The GPU has no room to train {trainer.backbone} on two images at once. Choose a smaller backbone or "
+            "train_image_size, or free the GPU.",
+        )
         width = 3 * trainer.image_size
         self._lines = torch.empty(self._batch_size + 1, trainer.image_size, width, device=device)
 
@@ -277,8 +283,8 @@ class _Run:
         with closing(self._crops_of(rows, order)) as fed:
             for batch, crops in fed:
                 targets = torch.from_numpy(labels[batch]).to(self._device)
-                attempt = partial(self._add_gradients, crops, targets)
-                probabilities = self._in_parts(attempt, len(batch))
+                attempt = partial(add_gradients, self._logits, self._optimizer, self._scaler, crops, targets)
+                probabilities = self._in_parts.run(attempt, len(batch)).softmax(1)
                 self._scaler.step(self._optimizer)
                 self._scaler.update()
                 # Brought to the host only after the epoch: the GPU need not be waited for at each batch.
@@ -309,6 +315,11 @@ class _Run:
             found[batch] = probabilities.cpu().numpy()
         return found
 
+    @property
+    def at_once(self) -> int:
+        """Images that go through the network at once."""
+        return self._in_parts.at_once
+
     def save(self, file: Path, identity: dict[str, Any], history: History) -> None:
         """Write the state after an epoch, whole or not at all."""
         import torch
@@ -318,7 +329,7 @@ class _Run:
             "network": self._network.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "scaler": self._scaler.state_dict(),
-            "at_once": self.at_once,
+            "at_once": self._in_parts.at_once,
         }
         write_checkpoint(file, identity, state)
 
@@ -331,7 +342,7 @@ class _Run:
         self._network.load_state_dict(state["network"])
         self._optimizer.load_state_dict(state["optimizer"])
         self._scaler.load_state_dict(state["scaler"])
-        self.at_once = state["at_once"]
+        self._in_parts.at_once = state["at_once"]
         history = {name: list(values.cpu().numpy()) for name, values in state["history"].items()}
         done = len(history[_HISTORY[0]])
         logger.info("Going on with the reference training after epoch %d of %d.", done, self._trainer.epochs)
@@ -347,7 +358,7 @@ class _Run:
         self._network.eval()
         with closing(self._crops_of(rows, np.arange(len(rows)))) as fed:
             for batch, crops in fed:
-                yield batch, self._in_parts(partial(probabilities, crops), len(batch))
+                yield batch, self._in_parts.run(partial(probabilities, crops), len(batch))
 
     def _crops_of(
         self, rows: Int64[np.ndarray, " n"], order: Int64[np.ndarray, " n"]
@@ -360,22 +371,6 @@ class _Run:
             return self._pixels[rows[batch], centre, centre]
 
         return feed(batches_of(order, self._batch_size), load, self._device)
-
-    def _add_gradients(
-        self, crops: "torch.Tensor", targets: "torch.Tensor", parts: Sequence[slice]
-    ) -> "torch.Tensor":
-        """Compute a batch's gradient part by part; return the probabilities seen on the way."""
-        import torch
-
-        self._optimizer.zero_grad()
-        seen = []
-        for part in parts:
-            logits = self._logits(crops[part])
-            share = (part.stop - part.start) / len(crops)
-            loss = torch.nn.functional.cross_entropy(logits, targets[part]) * share
-            self._scaler.scale(loss).backward()
-            seen.append(logits.detach().softmax(1))
-        return torch.cat(seen)
 
     def _logits(self, crops: "torch.Tensor") -> "torch.Tensor":
         with mixed_precision(self._device, self._precision):
@@ -398,24 +393,6 @@ class _Run:
         lines = self._lines[: len(crops)].copy_(crops.reshape(len(crops), size, size * 3))
         lines.sub_(self._mean).div_(self._std)
         return lines.view(len(crops), size, size, 3).permute(0, 3, 1, 2)
-
-    def _in_parts(self, attempt: "Callable[[Sequence[slice]], torch.Tensor]", n_images: int) -> "torch.Tensor":
-        """Give a batch to `attempt` in parts that the GPU has room for; smaller ones from then on."""
-        import torch
-
-        while True:
-            try:
-                parts = np.array_split(np.arange(n_images), max(1, n_images // self.at_once))
-                return attempt([slice(int(part[0]), int(part[-1]) + 1) for part in parts])
-            except torch.cuda.OutOfMemoryError:
-                if self.at_once <= LEAST:
-                    raise UserError(
-                        f"The GPU has no room to train {self._trainer.backbone} on two images at once. "
-                        "Choose a smaller backbone or train_image_size, or free the GPU."
-                    ) from None
-            self.at_once = max(LEAST, self.at_once // 2)
-            logger.warning("The GPU is out of memory; going on with %d images at once.", self.at_once)
-            torch.cuda.empty_cache()
 
     @staticmethod
     def _true_and_highest(probabilities: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tensor":
