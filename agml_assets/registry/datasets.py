@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from agml_assets.errors import UserError, did_you_mean
 from agml_assets.registry.prompts import ClassNames, Prompts
-from agml_assets.registry.yaml_files import complaints, is_key, read_yaml, require_key
+from agml_assets.registry.yaml_files import absolute_path, complaints, find_file, is_key, read_yaml, require_key
 from agml_assets.settings import expand_path, setting_problems, unknown_key
 
 logger = logging.getLogger(__name__)
@@ -103,10 +103,7 @@ class DatasetEntry(BaseModel):
     @field_validator("path")
     @classmethod
     def _path_is_absolute(cls, value: Path | None) -> Path | None:
-        try:
-            return expand_path(str(value)).absolute() if value else None
-        except UserError as error:
-            raise ValueError(error.message) from None
+        return absolute_path(value)
 
     @field_validator("phases", mode="before")
     @classmethod
@@ -248,13 +245,7 @@ def load_registry(path: Path | str | None = None) -> DatasetRegistry:
     Raises:
         UserError: Names the file and every entry that is wrong, and what is wrong with it.
     """
-    if path:
-        file, named_by = expand_path(str(path)), ""
-    elif from_environment := os.environ.get("AGML_REGISTRY"):
-        file, named_by = expand_path(from_environment), ", named by $AGML_REGISTRY,"
-    else:
-        file, named_by = SHIPPED, ""
-    file = file.absolute()
+    file, named_by = find_file(path, "AGML_REGISTRY", SHIPPED)
     document = read_yaml(file, "dataset registry", "datasets", named_by)
     sections = ("defaults", "datasets")
     problems = [unknown_key(key, sections) for key in document if key not in sections]

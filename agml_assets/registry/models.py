@@ -5,7 +5,6 @@ Nothing here loads a model; `agml_assets.evaluation.backbones` does.
 
 import datetime
 import math
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from agml_assets.errors import UserError, did_you_mean
 from agml_assets.registry.prompts import Prompts
-from agml_assets.registry.yaml_files import complaints, read_yaml, require_key
-from agml_assets.settings import expand_path, unknown_key
+from agml_assets.registry.yaml_files import complaints, find_file, read_yaml, require_key
+from agml_assets.settings import unknown_key
 
 SHIPPED = Path(__file__).with_name("models.yaml")
 
@@ -218,13 +217,7 @@ def load_models(path: Path | str | None = None) -> ModelRegistry:
     Raises:
         UserError: Names the file and every entry that is wrong, and what is wrong with it.
     """
-    if path:
-        file, named_by = expand_path(str(path)), ""
-    elif from_environment := os.environ.get("AGML_MODELS"):
-        file, named_by = expand_path(from_environment), ", named by $AGML_MODELS,"
-    else:
-        file, named_by = SHIPPED, ""
-    file = file.absolute()
+    file, named_by = find_file(path, "AGML_MODELS", SHIPPED)
     document = read_yaml(file, "model registry", "models", named_by)
     sections = ("defaults", "models")
     problems = [unknown_key(key, sections) for key in document if key not in sections]

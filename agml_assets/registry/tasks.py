@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from agml_assets.errors import UserError, did_you_mean
 from agml_assets.registry.datasets import DatasetRegistry
 from agml_assets.registry.prompts import ClassNames, Prompts
-from agml_assets.registry.yaml_files import read_yaml, require_key
+from agml_assets.registry.yaml_files import absolute_path, find_file, read_yaml, require_key
 from agml_assets.settings import expand_path, unknown_key
 
 SHIPPED = Path(__file__).with_name("tasks.yaml")
@@ -166,10 +166,7 @@ class TaskEntry(BaseModel):
     @field_validator("path")
     @classmethod
     def _path_is_absolute(cls, value: Path | None) -> Path | None:
-        try:
-            return expand_path(str(value)).absolute() if value else None
-        except UserError as error:
-            raise ValueError(error.message) from None
+        return absolute_path(value)
 
     def root(self) -> Path:
         """Return the folder of the task's data: `path`, else `$AGML_TASK_DATA/<key>`; it need not exist.
@@ -225,13 +222,7 @@ def load_tasks(path: Path | str | None = None) -> TaskRegistry:
     Raises:
         UserError: Names the file and every entry that is wrong, and what is wrong with it.
     """
-    if path:
-        file, named_by = expand_path(str(path)), ""
-    elif from_environment := os.environ.get("AGML_TASKS"):
-        file, named_by = expand_path(from_environment), ", named by $AGML_TASKS,"
-    else:
-        file, named_by = SHIPPED, ""
-    file = file.absolute()
+    file, named_by = find_file(path, "AGML_TASKS", SHIPPED)
     document = read_yaml(file, "task registry", "tasks", named_by)
     problems = [unknown_key(key, ("tasks",)) for key in document if key != "tasks"]
     items = document.get("tasks")

@@ -3,6 +3,7 @@
 What an entry may say is in the module of each registry.
 """
 
+import os
 import re
 from collections.abc import Collection
 from pathlib import Path
@@ -12,7 +13,7 @@ import yaml
 from pydantic import ValidationError
 
 from agml_assets.errors import UserError
-from agml_assets.settings import unknown_key
+from agml_assets.settings import expand_path, unknown_key
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 
@@ -32,6 +33,32 @@ class StrictLoader(yaml.SafeLoader):
                     )
                 seen.add((key.tag, key.value))
         return node
+
+
+def find_file(path: Path | str | None, variable: str, shipped: Path) -> tuple[Path, str]:
+    """Return a registry's file: `path`, else that in the environment, else the shipped one; absolute.
+
+    Args:
+        path: Where the caller says it is.
+        variable: Name of the environment variable.
+        shipped: The file that comes with the package.
+
+    Returns:
+        The file, and where its path comes from, for the messages of `read_yaml`.
+    """
+    if path:
+        return expand_path(str(path)).absolute(), ""
+    if from_environment := os.environ.get(variable):
+        return expand_path(from_environment).absolute(), f", named by ${variable},"
+    return shipped.absolute(), ""
+
+
+def absolute_path(value: Path | None) -> Path | None:
+    """Return a path of an entry with its variables expanded, absolute; raise `ValueError` where one is not set."""
+    try:
+        return expand_path(str(value)).absolute() if value else None
+    except UserError as error:
+        raise ValueError(error.message) from None
 
 
 def read_yaml(file: Path, what: str, section: str, named_by: str = "") -> dict[Any, Any]:
