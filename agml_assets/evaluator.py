@@ -15,10 +15,8 @@ from agml_assets.evaluation.evaluate import MAKE, Evaluation, estimate_seconds
 from agml_assets.evaluation.open import open_evaluation
 from agml_assets.evaluation.tasks.download import download_task
 from agml_assets.evaluation.ways import WAYS
-from agml_assets.locks import exclusive
 from agml_assets.quality.summary import judge_dataset
 from agml_assets.registry.tasks import load_tasks
-from agml_assets.store import PLATFORM
 from agml_assets.todo import open_workspace
 from agml_assets.training.artifacts import GROUPED_SPLITS
 from agml_assets.workspace import Workspace
@@ -112,9 +110,7 @@ def _prepare(workspace: Workspace, subject: str) -> None:
 
 def _make(evaluation: Evaluation, *, force: bool) -> None:
     """Make what is not current, holding the pair against other runs."""
-    subject, model = evaluation.subject.key, evaluation.model.key
-    lock = evaluation.store.local_folder(PLATFORM, "locks") / f"{subject}.{model}.lock"
-    with exclusive(lock, f"{model} on {subject}", "agml-assets evaluate"):
+    with evaluation.held("agml-assets evaluate"):
         for step in evaluation.steps:
             if not force and evaluation.is_current(step):
                 continue

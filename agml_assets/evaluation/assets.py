@@ -13,11 +13,10 @@ from agml_assets.evaluation import evaluate as steps
 from agml_assets.evaluation.evaluate import CODE_VERSIONS, Evaluation
 from agml_assets.evaluation.open import open_evaluation
 from agml_assets.evaluation.report import write_report
-from agml_assets.locks import exclusive
 from agml_assets.partitions import pair_of
 from agml_assets.progress import Progress
 from agml_assets.recording import OWNERS, asset_key, table
-from agml_assets.store import PLATFORM, Sidecar
+from agml_assets.store import Sidecar
 from agml_assets.training.artifacts import GROUPED_SPLITS
 from agml_assets.workspace import Workspace
 
@@ -160,8 +159,7 @@ def _pair(context: dg.AssetExecutionContext, workspace: Workspace) -> Iterator[E
     try:
         dataset, model = pair_of(context.run.tags)
         evaluation = open_evaluation(workspace, dataset, model)
-        lock = workspace.store.local_folder(PLATFORM, "locks") / f"{dataset}.{model}.lock"
-        with exclusive(lock, f"{model} on {dataset}", f"run {context.run.run_id}"):
+        with evaluation.held(f"run {context.run.run_id}"):
             try:
                 yield evaluation
             finally:

@@ -8,7 +8,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -29,8 +29,9 @@ from agml_assets.evaluation.scoring import score_predictions
 from agml_assets.evaluation.subjects import Subject
 from agml_assets.evaluation.ways import ASKED, FINE_TUNE, ZERO_SHOT, needs_features
 from agml_assets.evaluation.zero_shot import answer_zero_shot, prompts_of, shown_names
+from agml_assets.locks import exclusive
 from agml_assets.registry.models import ModelEntry
-from agml_assets.store import ArtifactStore, Sidecar
+from agml_assets.store import PLATFORM, ArtifactStore, Sidecar
 
 logger = logging.getLogger(__name__)
 
@@ -105,6 +106,12 @@ class Evaluation:
     def work_folder(self) -> Path:
         """Local folder of a training that is not finished."""
         return self.store.local_folder(self.subject.key, f".work/evaluation/{self.model.key}/fine_tuning")
+
+    def held(self, holder: str) -> AbstractContextManager[Any]:
+        """Hold this pair against other runs; `holder` says who we are, for those who wait."""
+        subject, model = self.subject.key, self.model.key
+        lock = self.store.local_folder(PLATFORM, "locks") / f"{subject}.{model}.lock"
+        return exclusive(lock, f"{model} on {subject}", holder)
 
     @cached_property
     def _model_digest(self) -> str:

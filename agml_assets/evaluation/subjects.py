@@ -5,6 +5,7 @@ Where images come from is here; encoding them is in `features`, fitting and scor
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,15 @@ def task_subject(entry: TaskEntry, data: TaskData, protocol: Protocol, max_pixel
     frame = data.examples
     counts = frame["images"].list.len().cast(pl.Int64)
     references = frame["images"].explode().to_list()
-    open_image = ImageOpener(data.root)
+    open_reference = ImageOpener(data.root)
+
+    def open_image(place: int) -> bytes | Path:
+        return open_reference(references[place])
+
+    @cache
+    def digests() -> Sequence[str]:
+        return list(side_by_side(_content_digest, map(open_image, range(len(references)))))
+
     alone = pl.format("example {}", "example")  # an example without a group is one of its own
     extra = [name for name in ("subtask",) if name in frame.columns]
     examples = frame.select(
@@ -163,13 +172,9 @@ def task_subject(entry: TaskEntry, data: TaskData, protocol: Protocol, max_pixel
         config=None,
         examples=examples,
         class_names=data.class_names,
-        digests=lambda: list(side_by_side(_content_digest, map(open_image, references))),
-        encode_with=lambda encoder: encode_opened(
-            encoder, lambda place: open_image(references[place]), max_pixels
-        ),
-        prepare_images=lambda prepare, places: prepare_opened(
-            prepare, places, lambda place: open_image(references[place]), max_pixels
-        ),
+        digests=digests,
+        encode_with=lambda encoder: encode_opened(encoder, open_image, max_pixels),
+        prepare_images=lambda prepare, places: prepare_opened(prepare, places, open_image, max_pixels),
         protocol=replace(protocol, poisonous=data.poisonous, by_subtask="subtask" in frame.columns),
         inputs={
             "examples": _digest(frame.write_json(), *data.class_names),
