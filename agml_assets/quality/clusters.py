@@ -57,7 +57,7 @@ def centroids(
 ) -> Float[np.ndarray, "k d"]:
     """Return the mean vector of each class, float64; zeros for a class without vectors."""
     counts = count_classes(labels, n_classes)
-    return _class_sums(vectors, labels, n_classes) / _at_least_one(counts)
+    return _class_sums(vectors, labels, n_classes, unit=False)[0] / _at_least_one(counts)
 
 
 def centroid_distances(
@@ -89,7 +89,7 @@ def mean_cosine_distances(
     ordered pairs, those of each vector with itself included. NaN for a class with fewer than two vectors.
     """
     counts = count_classes(labels, n_classes)
-    sums = _class_sums(vectors, labels, n_classes, _all_lengths(vectors))
+    sums, _ = _class_sums(vectors, labels, n_classes, unit=True)
     pairs = np.where(counts > 1, counts * (counts - 1.0), np.nan)
     return np.clip(1 - ((sums**2).sum(axis=1) - counts) / pairs, 0, 2)
 
@@ -117,14 +117,13 @@ def cosine_silhouettes(
     present = np.flatnonzero(counts)
     if len(present) < 2:
         raise ValueError("a silhouette needs at least two classes with vectors")
-    lengths = _all_lengths(vectors)
-    sums = _class_sums(vectors, labels, n_classes, lengths)
+    sums, lengths = _class_sums(vectors, labels, n_classes, unit=True)
     means = (sums[present] / counts[present, None]).T
     position = np.cumsum(counts > 0) - 1
     result = np.empty(len(labels))
 
-    def measure(blocks: Blocks) -> None:
-        for rows, block in blocks:
+    def measure(span: slice) -> None:
+        for rows, block in _blocks(vectors, n_classes, span):
             distance = block @ means
             distance /= -lengths[rows, None]
             distance += 1
@@ -138,7 +137,7 @@ def cosine_silhouettes(
             defined = (n > 1) & (larger > COPY_DISTANCE**2 / 2)  # cosine distance = (L2 distance)^2 / 2
             result[rows] = np.where(defined, (between - within) / np.where(defined, larger, 1), 0)
 
-    _in_spans(vectors, n_classes, measure)
+    _in_spans(len(vectors), measure)
     return result
 
 
@@ -172,40 +171,35 @@ def davies_bouldin(
 
 
 def _class_sums(
-    vectors: Float[np.ndarray, "n d"],
-    labels: Int[np.ndarray, " n"],
-    n_classes: int,
-    lengths: Float[np.ndarray, " n"] | None = None,
-) -> Float[np.ndarray, "k d"]:
-    """Return the sum of the vectors of each class, float64, each divided by its length if lengths are given."""
-    from scipy.sparse import csr_array
+    vectors: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"], n_classes: int, *, unit: bool
+) -> tuple[Float[np.ndarray, "k d"], Float[np.ndarray, " n"]]:
+    """Return the sum of the vectors of each class, at unit length where `unit`, and all lengths; float64."""
+    from agml_assets.quality.cluster_kernels import add_up
 
-    def add_up(blocks: Blocks) -> Float[np.ndarray, "k d"]:
+    lengths = np.empty(len(vectors))
+
+    def add(rows: slice) -> Float[np.ndarray, "k d"]:
         sums = np.zeros((n_classes, vectors.shape[1]))
-        for rows, block in blocks:
-            classes, position = np.unique(labels[rows], return_inverse=True)
-            weights = np.ones(len(block)) if lengths is None else 1 / lengths[rows]
-            membership = csr_array((weights, (position, np.arange(len(block)))), shape=(len(classes), len(block)))
-            sums[classes] += membership @ block
+        add_up(np.asarray(vectors[rows]), labels[rows], unit, lengths[rows], sums)
         return sums
 
-    return sum(_in_spans(vectors, 1, add_up), np.zeros((n_classes, vectors.shape[1])))
+    return sum(_in_spans(len(vectors), add), np.zeros((n_classes, vectors.shape[1]))), lengths
 
 
-def _in_spans(vectors: Float[np.ndarray, "n d"], n_classes: int, work: Callable[[Blocks], T]) -> list[T]:
-    """Do the work on the blocks of each of a few spans of the rows, in threads; results in order of rows.
+def _in_spans(n: int, work: Callable[[slice], T]) -> list[T]:
+    """Do the work on each of a few spans of the rows, in threads; results in order of rows.
 
     The number of spans does not depend on the machine, so that sums have the same rounding everywhere.
     """
-    bounds = np.linspace(0, len(vectors), _SPANS + 1).astype(int).tolist()
-    spans = [_blocks(vectors, n_classes, first, last) for first, last in pairwise(bounds)]
+    bounds = np.linspace(0, n, _SPANS + 1).astype(int).tolist()
+    spans = [slice(first, last) for first, last in pairwise(bounds)]
     with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(min(_SPANS, os.cpu_count() or 1)) as pool:
         return list(pool.map(work, spans))
 
 
-def _blocks(vectors: Float[np.ndarray, "n d"], n_classes: int, first: int = 0, last: int | None = None) -> Blocks:
+def _blocks(vectors: Float[np.ndarray, "n d"], n_classes: int, span: slice | None = None) -> Blocks:
     """Give rows and their vectors in float64, a block at a time; the next block overwrites the last."""
-    last = len(vectors) if last is None else last
+    first, last = (0, len(vectors)) if span is None else (span.start, span.stop)
     step = max(1, min(_BLOCK_VALUES // vectors.shape[1], _BLOCK_DISTANCES // n_classes, last - first))
     buffer = np.empty((step, vectors.shape[1]))
     for start in range(first, last, step):
@@ -218,11 +212,11 @@ def _blocks(vectors: Float[np.ndarray, "n d"], n_classes: int, first: int = 0, l
 def _all_lengths(vectors: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
     lengths = np.empty(len(vectors))
 
-    def measure(blocks: Blocks) -> None:
-        for rows, block in blocks:
+    def measure(span: slice) -> None:
+        for rows, block in _blocks(vectors, 1, span):
             lengths[rows] = _lengths(block)
 
-    _in_spans(vectors, 1, measure)
+    _in_spans(len(vectors), measure)
     return lengths
 
 
