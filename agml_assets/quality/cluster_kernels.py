@@ -12,7 +12,8 @@ import numpy as np
 def add_up(vectors, labels, unit, lengths, sums):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Write the length of every vector to `lengths` and add it to the row of its class in `sums`.
 
-    Vectors are (n, d), labels and lengths (n,), sums (k, d); everything is added up in float64. Where `unit`, each vector is added divided by its length.
+    Vectors are (n, d), labels and lengths (n,), sums (k, d); everything is added up in float64. Where `unit`, each
+    vector is added divided by its length.
     """
     for row in range(len(vectors)):
         square = 0.0
