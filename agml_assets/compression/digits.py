@@ -1,4 +1,4 @@
-"""Embeddings that come with scikit-learn: the pixels of its handwritten digits, and four tasks to probe them by."""
+"""Embeddings that come with scikit-learn: the pixels of its handwritten digits, and four tasks for them."""
 
 from functools import cache
 
