@@ -179,6 +179,16 @@ def test_the_libraries_word_for_being_offline_does_not_pass():
     assert not is_transient(raised_from(UserError("Cannot be loaded."), *words, hidden=True))
 
 
+def test_what_datasets_raises_offline_does_not_pass_although_it_drops_the_cause(monkeypatch):
+    from datasets import config, load_dataset_builder
+
+    monkeypatch.setattr(config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(ConnectionError, match="OfflineModeIsEnabled") as caught:
+        load_dataset_builder("nobody/nothing")
+    assert not is_transient(caught.value)
+
+
 def test_the_time_out_decides_and_not_a_file_that_was_looked_for_before():
     assert is_transient(raised_from(LocalEntryNotFoundError("x"), httpx2.ReadTimeout("x"), answer(404)))
 
