@@ -101,7 +101,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 def _judge(link: BaseException) -> bool | None:
     """Return whether one error by itself passes; None where it does not say."""
     names = _names(link)
-    if names & _LASTING or str(link).endswith(_OFFLINE):
+    if names & _LASTING or (isinstance(link, ConnectionError) and str(link).endswith(_OFFLINE)):
         return False
     if (status := _status(link)) is not None:
         return status in _PASSING_STATUS
