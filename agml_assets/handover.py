@@ -23,7 +23,7 @@ from agml_assets.lineage import Artifact
 from agml_assets.locks import exclusive, is_held
 from agml_assets.registry.datasets import DatasetEntry
 from agml_assets.settings import Settings
-from agml_assets.store import Sidecar, dump_json
+from agml_assets.store import PLATFORM, Sidecar, dump_json
 from agml_assets.workspace import DatasetWorkspace
 
 JOBS = ".work/jobs"
@@ -255,7 +255,7 @@ def _record_file(dataset: DatasetWorkspace, step: str) -> UPath:
 
 
 def _lock_file(dataset: DatasetWorkspace, step: str) -> Path:
-    return dataset.store.local_folder(dataset.key, JOBS) / f"{step}.lock"
+    return dataset.store.local_folder(PLATFORM, "locks") / f"{dataset.key}.{step}.lock"
 
 
 def _outcome_of(line: str) -> Result | Failed | None:

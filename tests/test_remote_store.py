@@ -115,8 +115,9 @@ def test_a_whole_benchmark_gives_the_bytes_of_one_in_a_local_folder(root, finish
     assert run_job(store, registry, "benchmark", metric).success
     assert store.path("tiny", metric.file).read_bytes() == before
 
-    locks = {"tiny.lock"}
-    assert {path.name for path in (tmp_path / "scratch").rglob("*") if path.is_file()} == locks
+    left = [path for path in (tmp_path / "scratch").rglob("*") if path.is_file()]
+    assert left
+    assert all(path.suffix == ".lock" and path.name.startswith("tiny.") for path in left)
     assert run_job(store, registry, "site_files").success
     reports = json.loads((store.root / "_platform/site/results.json").read_text())
     assert reports["tiny"]["score"] == remote["result.json"]["score"]
