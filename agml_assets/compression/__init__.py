@@ -1,0 +1,1 @@
+"""How much a compressed embedding keeps: submissions, labelled tasks, probes, scores, ranks."""
