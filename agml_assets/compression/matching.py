@@ -75,8 +75,8 @@ class Coverage:
                 found.append(f"{counted(ids.count, what)} {where}: {ids}.")
         if self.non_finite:
             found.append(
-                f"{counted(self.non_finite_values, 'value')} of {counted(self.non_finite.count, 'embedding')} not a "
-                f"finite number: {self.non_finite}."
+                f"{counted(self.non_finite_values, 'value')} of {counted(self.non_finite.count, 'embedding')} "
+                f"not a finite number: {self.non_finite}."
             )
         return tuple(found)
 
@@ -179,8 +179,8 @@ def refuse_unsound(matched: Matched) -> Matched:
         )
     if found.duplicate:
         problems.append(
-            f"{counted(found.duplicate.count, 'id')} more than once in the submission ({found.duplicate}). Keep one "
-            "row each"
+            f"{counted(found.duplicate.count, 'id')} more than once in the submission ({found.duplicate}). Keep "
+            "one row each"
         )
     if found.duplicate_labels:
         problems.append(
@@ -189,8 +189,8 @@ def refuse_unsound(matched: Matched) -> Matched:
         )
     if found.non_finite:
         problems.append(
-            f"{counted(found.non_finite_values, 'value')} of {counted(found.non_finite.count, 'embedding')} missing "
-            f"or not a finite number ({found.non_finite}). Write a finite number for each"
+            f"{counted(found.non_finite_values, 'value')} of {counted(found.non_finite.count, 'embedding')} "
+            f"missing or not a finite number ({found.non_finite}). Write a finite number for each"
         )
     if problems:
         raise UserError(f"{file}, task {task.name!r}: {'; '.join(problems)}.")

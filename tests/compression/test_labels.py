@@ -108,7 +108,10 @@ def test_groups_are_numbered(folder):
 
 
 def test_places_in_one_block_are_one_group(folder):
-    text = "id,label,latitude,longitude\na,1,52.0,13.0\nb,2,52.01,13.01\nc,3,-52,13\nd,4,52.0,-179.999\ne,5,52.0,179.999\n"
+    text = (
+        "id,label,latitude,longitude\na,1,52.0,13.0\nb,2,52.01,13.01\nc,3,-52,13\n"
+        "d,4,52.0,-179.999\ne,5,52.0,179.999\n"
+    )
     file = write(folder, "a__regr.csv", text)
     assert read_labels(file).group is None
     group = read_labels(file, block_km=50).group
@@ -123,15 +126,13 @@ def test_places_in_one_block_are_one_group(folder):
 
 
 def test_blocks_are_about_as_wide_and_as_high_as_asked():
-    # Great-circle distances (haversine, on a sphere of 6371 km) within a block stay below its diagonal and a margin.
+    # Great-circle distances (haversine, sphere of 6371 km) within a block stay below its diagonal and a margin.
     rng = np.random.default_rng(0)
     latitude, longitude = np.degrees(np.arcsin(rng.uniform(-0.99, 0.99, 4000))), rng.uniform(-180, 180, 4000)
     groups = block_groups(latitude, longitude, 1000)
     phi, lam = np.radians(latitude), np.radians(longitude)
-    h = (
-        np.sin((phi[:, None] - phi) / 2) ** 2
-        + np.cos(phi[:, None]) * np.cos(phi) * np.sin((lam[:, None] - lam) / 2) ** 2
-    )
+    along = np.cos(phi[:, None]) * np.cos(phi) * np.sin((lam[:, None] - lam) / 2) ** 2
+    h = np.sin((phi[:, None] - phi) / 2) ** 2 + along
     distance = 2 * 6371 * np.arcsin(np.sqrt(np.clip(h, 0, 1)))
     same = groups[:, None] == groups
     assert distance[same].max() < 1.2 * 1000 * np.sqrt(2)

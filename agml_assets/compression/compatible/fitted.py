@@ -12,6 +12,7 @@ from agml_assets.compression.compatible.linear_probe import train_folds, train_o
 from agml_assets.compression.compatible.splits import Splits
 from agml_assets.compression.compatible.svm_probe import describe, fit_on_all, predict_fold, search_folds
 from agml_assets.compression.labels import Kind
+from agml_assets.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,8 @@ def _fit_linear(samples: Samples, params: LinearParams, device: str) -> Fitted:
 def _fit_svm(samples: Samples, config: Config) -> Fitted:
     assert not isinstance(config.probe_params, LinearParams)
     kind, vectors, targets = samples.kind, samples.vectors, samples.targets
-    searched = search_folds(vectors, targets, kind, samples.splits, config.probe_params)
+    tell = Progress(f"settings of the SVM probe tried on task {samples.task!r}")
+    searched = search_folds(vectors, targets, kind, samples.splits, config.probe_params, tell)
     best = searched.settings[searched.best]
     machine = fit_on_all(vectors, targets, kind, best)
 

@@ -5,6 +5,7 @@ The settings are seeded random draws from the published search space; the publis
 
 import os
 import warnings
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -90,6 +91,7 @@ def search_folds(
     kind: Kind,
     splits: Splits,
     params: SvmParams,
+    tell: Callable[[int, int], None] | None = None,
 ) -> SearchedFolds:
     """Fit and score every setting on every fold.
 
@@ -102,6 +104,7 @@ def search_folds(
         kind: Of the labels.
         splits: Rows of each fold.
         params: The search space.
+        tell: Called with the settings done and all of them: fits are not limited, and some take very long.
     """
     wide = vectors.astype(np.float64)
     products = wide @ wide.T
@@ -116,6 +119,8 @@ def search_folds(
             kernel = polynomial(products, setting, setting.gamma) if setting.gamma is not None else None
             fit = partial(_fit_and_score, kind, setting, products, kernel, goals)
             found[place] = list(threads.map(fit, splits.train, splits.test, scales))
+            if tell is not None:
+                tell(place + 1, len(settings))
     scores, train_selection, test_selection = np.moveaxis(found, -1, 0)
     means = np.array([one[~np.isnan(one)].mean() if (~np.isnan(one)).any() else -np.inf for one in test_selection])
     return SearchedFolds(settings, scores, train_selection, test_selection, int(means.argmax()))
