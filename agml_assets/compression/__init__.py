@@ -1,0 +1,1 @@
+"""Fixed-size embeddings over tasks: what a compressed embedding keeps."""
