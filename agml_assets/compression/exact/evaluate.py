@@ -107,8 +107,8 @@ class Estimate:
 
     Attributes:
         value: Mean over repeats of the score of all out-of-fold predictions of a repeat.
-        interval: Of R2 by the jackknife, of scores of classes by the corrected resampled t; null where there are too
-            few units.
+        interval: Of R2 by the jackknife, of scores of classes by the corrected resampled t; null where there are
+            too few units.
         corrected_resampled: By the corrected resampled t (Nadeau and Bengio), whatever the score, for comparison
             with figures of others; null likewise.
     """

@@ -50,11 +50,11 @@ def predict_out_of_fold(
 
     The model of a fold is scikit-learn's `make_pipeline(StandardScaler(), Ridge(alpha=a * n_train))` on its
     training part: minimises ||Y - Z W - b||^2 + a n_train ||W||^2, where Z are the features less their mean, over
-    their standard deviation (a feature that does not vary there is not divided), and b is not penalised. The penalty a
-    is chosen for each target: the one with the least mean squared error when each training row is left out in
-    turn, of equals the largest, as `RidgeCV(alpha_per_target=True)` does. Left-out residuals are exact without
-    fitting again: with H the matrix from targets to fitted values, intercept included, r_i / (1 - H_ii) (PRESS; Allen
-    1974, doi:10.1080/00401706.1974.10489157), for a group g the rows (I - H_gg)^-1 r_g (Cook 1977,
+    their standard deviation (a feature that does not vary there is not divided), and b is not penalised. The
+    penalty a is chosen for each target: the one with the least mean squared error when each training row is left
+    out in turn, of equals the largest, as `RidgeCV(alpha_per_target=True)` does. Left-out residuals are exact
+    without fitting again: with H the matrix from targets to fitted values, intercept included, r_i / (1 - H_ii)
+    (PRESS; Allen 1974, doi:10.1080/00401706.1974.10489157), for a group g the rows (I - H_gg)^-1 r_g (Cook 1977,
     doi:10.2307/1268249): with groups, groups are left out.
 
     The matrix of products is computed once and the test rows' part subtracted for each fold; one
@@ -176,7 +176,9 @@ class _Problem:
             scaled = (self.features - mean) / deviation
             train = scaled[inside]
             squares, axes = np.linalg.eigh(train @ train.T)
-            return _Fit(axes, scaled[out] @ (train.T @ axes), np.maximum(squares, 0), axes.T @ targets, True)
+            # That of the ones is 0; its rounding would show where fitted values come near the targets.
+            squares[squares < squares[-1] * n_train * np.finfo(np.float64).eps] = 0
+            return _Fit(axes, scaled[out] @ (train.T @ axes), squares, axes.T @ targets, True)
         if exact:
             train = (self.features[inside] - mean) / deviation
             scatter = train.T @ train
