@@ -5,19 +5,22 @@ from typing import Any
 
 import dagster as dg
 
+from agml_assets.compression import assets as compression_assets
 from agml_assets.dataset import assets as dataset_assets
 from agml_assets.embeddings import assets as embeddings_assets
 from agml_assets.evaluation import assets as evaluation_assets
 from agml_assets.leaderboard import assets as leaderboard_assets
-from agml_assets.partitions import dataset_partitions, evaluation_partitions
+from agml_assets.partitions import dataset_partitions, evaluation_partitions, submission_partitions
 from agml_assets.quality import assets as quality_assets
 from agml_assets.registry.datasets import DatasetRegistry, load_registry
 from agml_assets.registry.models import load_models
+from agml_assets.registry.submissions import load_submissions
 from agml_assets.registry.tasks import check_keys_are_unique, load_tasks
 from agml_assets.report import assets as report_assets
 from agml_assets.settings import load_settings
 from agml_assets.site import assets as site_assets
 from agml_assets.training import assets as training_assets
+from jobs.compression_jobs import compression_jobs
 from jobs.dataset_jobs import build_jobs
 from jobs.evaluation_jobs import evaluation_jobs
 from jobs.leaderboard_jobs import leaderboard_job
@@ -50,10 +53,11 @@ def build_defs(
         assets=[
             *(asset for room in rooms for asset in room.build_assets(datasets)),
             *evaluation_assets.build_assets(pairs),
+            *compression_assets.build_assets(submission_partitions(load_submissions())),
             *leaderboard_assets.build_assets(),
             *site_assets.build_assets(),
         ],
-        jobs=[*build_jobs(), *evaluation_jobs(), leaderboard_job(), site_files_job()],
+        jobs=[*build_jobs(), *evaluation_jobs(), *compression_jobs(), leaderboard_job(), site_files_job()],
         schedules=build_schedules(datasets),
         sensors=build_sensors(datasets),
         resources={

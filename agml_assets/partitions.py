@@ -7,6 +7,7 @@ import dagster as dg
 from agml_assets.errors import UserError
 from agml_assets.registry.datasets import DatasetRegistry
 from agml_assets.registry.models import ModelRegistry
+from agml_assets.registry.submissions import SubmissionRegistry
 from agml_assets.registry.tasks import TaskRegistry
 
 DATASET, MODEL = "dataset", "model"
@@ -36,6 +37,11 @@ def pair_of(tags: Mapping[str, str]) -> tuple[str, str]:
 
 def dataset_partitions(registry: DatasetRegistry) -> dg.StaticPartitionsDefinition:
     """Return one partition per dataset, heaviest first: the slowest run bounds a backfill's wall time."""
+    return dg.StaticPartitionsDefinition(registry.keys())
+
+
+def submission_partitions(registry: SubmissionRegistry) -> dg.StaticPartitionsDefinition:
+    """Return one partition per submission of embeddings, in the order of the registry."""
     return dg.StaticPartitionsDefinition(registry.keys())
 
 

@@ -52,6 +52,8 @@ class SubmissionEntry(BaseModel):
         tasks: Folder with a label file for each task; None where `embeddings` bring their own.
         exclude: Text file with ids that are left out, one a line.
         bytes_per_embedding: What one takes as stored; None means 4 a value, or what `compress` says.
+        block_km: Side of the blocks, in kilometres, that never straddle folds, where label files have `latitude`
+            and `longitude` and no `group`; None means that places play no part.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -66,6 +68,7 @@ class SubmissionEntry(BaseModel):
     tasks: Path | None = Field(None, strict=False)
     exclude: Path | None = Field(None, strict=False)
     bytes_per_embedding: float | None = Field(None, gt=0)
+    block_km: float | None = Field(None, gt=0)
 
     @model_validator(mode="before")
     @classmethod
