@@ -1,4 +1,4 @@
-"""A linear probe on forty random splits, all trained as one, against PyTorch's layer trained on one after another."""
+"""A linear probe on forty splits, all trained as one, against PyTorch's layer trained on one after another."""
 
 import numpy as np
 import torch
@@ -53,11 +53,10 @@ def together(vectors: np.ndarray, target: np.ndarray, task: str = "task") -> np.
 
 def agree(obvious: np.ndarray, ours: np.ndarray, spread: np.ndarray) -> str:
     """Compare the scores, in units of the deviation over seeds of each fold's score."""
-    # Two draws of each fold's distribution differ by sqrt(2) deviations; of all folds the mean difference is one of
-    # a normal distribution and the mean square is 1.
+    # Two seeds of a fold differ by sqrt(2) deviations on average; a mean over folds by that over sqrt(folds).
     units = (ours - obvious) / (np.sqrt(2) * spread)
     mean, size = float(units.mean() * np.sqrt(FOLDS)), float(np.sqrt((units**2).mean()))
-    if abs(mean) > 4 or not 0.6 < size < 1.6:
+    if abs(mean) > 4 or size > 1.6:
         raise SystemExit(f"scores differ: {mean} standard errors in the mean, {size} deviations of seeds a fold")
     return f"R2 {ours.mean():.2f} and {obvious.mean():.2f}: folds differ by {size:.2f} of what two seeds do"
 
@@ -71,13 +70,13 @@ def main() -> None:
     one_by_one(vectors, target, folds=1)
     print(
         compare(
-            work=f"linear probe, AdamW, {FOLDS} splits, {PARAMS.epochs} epochs, N = {SAMPLES:,}, d = {DIMENSIONS:,}",
+            work=f"linear probe, {FOLDS} splits, {PARAMS.epochs} epochs, N = {SAMPLES:,}, d = {DIMENSIONS:,}",
             obvious_way="`nn.Linear`, one split after another, batches from a tensor",
             obvious=lambda: one_by_one(vectors, target),
             ours=lambda: together(vectors, target),
             agree=lambda obvious, ours: agree(obvious, ours, spread),
             at_least=AT_LEAST,
-            obvious_repeats=2,
+            obvious_repeats=1,
         )
     )
 
