@@ -342,7 +342,7 @@ def _check_targets(task: ExactTask, targets: Shaped[np.ndarray, "n *t"]) -> None
         if task.class_names and n and targets.max() >= len(task.class_names):
             raise UserError(f"{said}: class {targets.max()}, but {len(task.class_names)} class names.")
     else:
-        bad = ~np.isfinite(np.asarray(targets, np.float64).reshape(n, -1)).all(axis=1)
+        bad = ~np.isfinite(np.asarray(targets, np.float64)).reshape(n, -1 if n else 1).all(axis=1)
         if bad.any():
             named = _some(task.ids[place] for place in np.flatnonzero(bad).tolist())
             raise UserError(f"{said}: the label is not a finite number: {named}. Mend or remove these rows.")

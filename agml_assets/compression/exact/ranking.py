@@ -52,7 +52,7 @@ class Rank:
         value: Its score, or what it keeps over all tasks.
         rank: 1 + how many methods are better and told from it at the level; 1 may be shared by many.
         floor: Score of the control task; null over all tasks, or where there is none.
-        interval: Of the value; null where there is none.
+        interval: Of the value, at 95 % over all tasks; null where there is none.
     """
 
     method: str

@@ -144,11 +144,12 @@ class _Problem:
         mean_target = self._targets[inside].mean(axis=0)
         targets = self._targets[inside] - mean_target
         fit = self._fit(out, targets, scale)
+        blocks = _blocks(groups)
         weights = np.stack([fit.weights(penalty * n_train) for penalty in self._penalties], axis=1)
         leverages = fit.train**2 @ weights + 1 / n_train
         errors = np.empty((len(self._penalties), targets.shape[1]))
         for place in range(len(self._penalties)):
-            residuals = _left_out(fit, weights[:, place], leverages[:, place], targets, slice(None), groups)
+            residuals = _left_out(fit, weights[:, place], leverages[:, place], targets, slice(None), blocks)
             errors[place] = (residuals**2).mean(axis=0)
         # From behind, so that of equals the largest is taken.
         best = len(errors) - 1 - errors[::-1].argmin(axis=0)
@@ -158,7 +159,7 @@ class _Problem:
             test_weights = fit.test_weights(self._penalties[place] * n_train)[:, None]
             predicted[:, some] = fit.test @ (test_weights * fit.products[:, some]) + mean_target[some]
             wrong = self._targets[np.ix_(out, some)] - predicted[:, some]
-            residuals = _left_out(fit, weights[:, place], leverages[:, place], targets, some, groups)
+            residuals = _left_out(fit, weights[:, place], leverages[:, place], targets, some, blocks)
             reach = fit.train @ (test_weights * (fit.test.T @ wrong)) + wrong.sum(axis=0) / n_train
             pulls[:, some] = 2 * reach * residuals
         return predicted, self._penalties[best], pulls
@@ -201,20 +202,28 @@ def _left_out(
     leverages: Float[np.ndarray, " m"],
     targets: Float[np.ndarray, "m t"],
     some: slice | Int[np.ndarray, " s"],
-    groups: Int[np.ndarray, " m"] | None,
+    blocks: Sequence[Int[np.ndarray, "g z"]],
 ) -> Float[np.ndarray, "m s"]:
     """Return the residuals of some targets when each row, or each group, is left out of the training part."""
     residuals = targets[:, some] - fit.train @ (weights[:, None] * fit.products[:, some])
+    left_out = residuals / (1 - leverages)[:, None]
+    for rows in blocks:
+        part = fit.train[rows]
+        hat = (part * weights) @ part.transpose(0, 2, 1) + 1 / len(targets)
+        left_out[rows] = np.linalg.solve(np.eye(rows.shape[1]) - hat, residuals[rows])
+    return left_out
+
+
+def _blocks(groups: Int[np.ndarray, " m"] | None) -> list[Int[np.ndarray, "g z"]]:
+    """Return the rows of all groups of two rows or more: a table, a group a row, for each size."""
     if groups is None:
-        return residuals / (1 - leverages)[:, None]
+        return []
     order = np.argsort(groups, kind="stable")
-    for rows in np.split(order, np.flatnonzero(np.diff(groups[order])) + 1):
-        if len(rows) == 1:
-            residuals[rows] /= 1 - leverages[rows, None]
-        else:
-            hat = fit.train[rows] * weights @ fit.train[rows].T + 1 / len(targets)
-            residuals[rows] = np.linalg.solve(np.eye(len(rows)) - hat, residuals[rows])
-    return residuals
+    starts = np.flatnonzero(np.diff(groups[order], prepend=groups.min() - 1))
+    sizes = np.diff(starts, append=len(groups))
+    return [
+        order[starts[sizes == size][:, None] + np.arange(size)] for size in np.unique(sizes).tolist() if size > 1
+    ]
 
 
 def standardise(features: Float[np.ndarray, "n d"]) -> tuple[Float[np.ndarray, "n e"], Float[np.ndarray, " e"]]:

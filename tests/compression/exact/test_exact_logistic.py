@@ -41,7 +41,9 @@ def test_probabilities_and_classes_are_those_of_scikit_learn_at_its_optimum(n, d
     models = logistic._Models(problem, inside, np.float64)
     logits = models.logits(models.fit(ours.penalties[0], logistic.TOLERANCE, None))
     for fold in range(5):
-        model = theirs(ours.penalties[0, fold], inside[fold].sum()).fit(features[inside[fold]], codes[inside[fold]])
+        model = theirs(ours.penalties[0, fold], inside[fold].sum()).fit(
+            features[inside[fold]], codes[inside[fold]]
+        )
         out = ~inside[fold]
         np.testing.assert_array_equal(ours.predicted[0, out], model.predict(features[out]))
         own = logits[out, fold]

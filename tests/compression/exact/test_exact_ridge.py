@@ -75,7 +75,9 @@ def test_with_groups_the_penalty_is_the_one_that_leaving_groups_out_favours():
         errors = []
         for penalty in penalties:
             ridge = Ridge(alpha=penalty * inside.sum(), solver="svd")
-            left_out = cross_val_predict(ridge, scaled, targets[inside], groups=groups[inside], cv=LeaveOneGroupOut())
+            left_out = cross_val_predict(
+                ridge, scaled, targets[inside], groups=groups[inside], cv=LeaveOneGroupOut()
+            )
             errors.append(((left_out - targets[inside]) ** 2).mean(axis=0))
         np.testing.assert_allclose(ours.penalties[0, fold], np.array(penalties)[np.argmin(errors, axis=0)])
 

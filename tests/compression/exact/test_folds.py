@@ -44,7 +44,9 @@ def test_folds_do_not_depend_on_the_order_of_rows_or_on_the_names_of_groups():
     renamed = rng.permutation(60)[groups]
     for own, other in (({}, {}), ({"groups": groups}, {"groups": renamed[order]})):
         one = make_folds(ids.tolist(), 3, 5, 7, codes, **own)
-        np.testing.assert_array_equal(one[:, order], make_folds(ids[order].tolist(), 3, 5, 7, codes[order], **other))
+        np.testing.assert_array_equal(
+            one[:, order], make_folds(ids[order].tolist(), 3, 5, 7, codes[order], **other)
+        )
 
 
 def test_another_seed_gives_other_folds():

@@ -47,7 +47,9 @@ def test_contributions_are_what_a_little_more_weight_on_an_example_does(which, n
     theirs = {
         "r2": metrics.r2_score,
         "accuracy": metrics.accuracy_score,
-        "macro_f1": lambda t, p, sample_weight: metrics.f1_score(t, p, average="macro", sample_weight=sample_weight),
+        "macro_f1": lambda t, p, sample_weight: metrics.f1_score(
+            t, p, average="macro", sample_weight=sample_weight
+        ),
     }
     scored, n, step = ours[which](*pair), len(pair[0]), 1e-6
     assert scored.contributions.mean() == pytest.approx(0, abs=1e-12)
@@ -74,9 +76,9 @@ def test_parts_of_folds_average_to_the_score_of_their_repeat(numbers):
 
 
 def test_the_corrected_error_is_that_of_the_table():
-    # Four folds, twice: 0.50 0.60 0.70 0.60 and 0.55 0.65 0.60 0.60. Mean 0.60; squared deviations 0.0100, 0, 0.0100,
-    # 0, 0.0025, 0.0025, 0, 0, together 0.0250; s2 = 0.0250 / 7 = 0.0035714. Correction 1 / 8 + 1 / 3 = 0.4583333.
-    # Error = sqrt(0.4583333 * 0.0035714) = sqrt(0.00163690) = 0.0404586. t(0.975; 7) = 2.364624.
+    # Four folds, twice: 0.50 0.60 0.70 0.60 and 0.55 0.65 0.60 0.60. Mean 0.60; squared deviations 0.0100, 0,
+    # 0.0100, 0, 0.0025, 0.0025, 0, 0, together 0.0250; s2 = 0.0250 / 7 = 0.0035714. Correction 1 / 8 + 1 / 3 =
+    # 0.4583333. Error = sqrt(0.4583333 * 0.0035714) = sqrt(0.00163690) = 0.0404586. t(0.975; 7) = 2.364624.
     table = np.array([[0.50, 0.60, 0.70, 0.60], [0.55, 0.65, 0.60, 0.60]])
     assert corrected_error(table) == pytest.approx(0.0404586, abs=1e-7)
     interval = corrected_interval(0.6, table)
@@ -89,7 +91,7 @@ def test_the_corrected_error_is_that_of_the_table():
 def test_the_jackknife_of_a_mean_is_its_textbook_error():
     values = np.random.default_rng(0).normal(size=40)
     influences = (values - values.mean()) / 40
-    assert jackknife_error(influences, np.array([0.3])) == pytest.approx(stats.sem(values) * np.sqrt(40 / 39) * np.sqrt(39 / 40))
+    assert jackknife_error(influences, np.array([0.3])) == pytest.approx(stats.sem(values))
     # Repeats 0.1 apart add 0.005 / 2 to the square.
     both = jackknife_error(influences, np.array([0.3, 0.4]))
     assert both**2 == pytest.approx(stats.sem(values) ** 2 + 0.0025)
