@@ -10,8 +10,9 @@ from typing import Any
 
 from upath import UPath
 
-from agml_assets.evaluation.evaluate import FILES
 from agml_assets.evaluation.published import read_results
+from agml_assets.evaluation.stored import file_of, find_results, model_and_kind
+from agml_assets.evaluation.ways import FROZEN
 from agml_assets.leaderboard.catalogue import Catalogue
 from agml_assets.registry.datasets import DatasetRegistry
 from agml_assets.registry.models import load_models
@@ -107,10 +108,12 @@ def read_models(store: ArtifactStore, report: Mapping[str, Any] | None, names: M
     )
 
 
-def _step(store: ArtifactStore, subject: str, model: str, step: str) -> Mapping[str, Any]:
+def _step(store: ArtifactStore, subject: str, name: str, step: str) -> Mapping[str, Any]:
     """Return what an evaluation has stored; nothing where it is gone since the report was made."""
+    model, kind = model_and_kind(name)
+    place = name if kind == FROZEN else find_results(store, subject, model, step).get(name, name)
     try:
-        text = store.path(subject, f"evaluation/{model}/{FILES[step]}").read_text(encoding="utf-8")
+        text = store.path(subject, file_of(place, step)).read_text(encoding="utf-8")
     except FileNotFoundError:
         return {}
     found: Mapping[str, Any] = json.loads(text)
