@@ -193,6 +193,15 @@ def test_variables_reach_the_job_as_they_are(tmp_path, monkeypatch):
     assert seen == ["a'b $HOME `x`", "/data/with a blank", "/shared/it's.yaml"]
 
 
+def test_models_and_tasks_of_ones_own_reach_jobs_by_absolute_paths(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("AGML_MODELS", "AGML_TASKS", "AGML_TASK_DATA", "AGML_BIOBENCH_RESULTS"):
+        monkeypatch.setenv(name, f"mine/{name}")
+    text = script(tmp_path, monkeypatch)
+    for name in ("AGML_MODELS", "AGML_TASKS", "AGML_TASK_DATA", "AGML_BIOBENCH_RESULTS"):
+        assert f"export {name}={tmp_path}/mine/{name}" in text.splitlines()
+
+
 def test_an_array_has_a_task_for_each_dataset(tmp_path, monkeypatch):
     text = script(tmp_path, monkeypatch, array=True)
     assert "#SBATCH --array=0-1" in text
