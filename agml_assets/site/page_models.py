@@ -17,6 +17,7 @@ from agml_assets.registry.models import ModelEntry
 from agml_assets.registry.tasks import TaskEntry
 from agml_assets.report.card_sections import bounds
 from agml_assets.site.page_columns import number, numbers, shown, texts, web_address
+from agml_assets.site.plots import plot_files
 
 _Values = Mapping[str, Any]
 TASK, PRIOR, DATASET = "task", "prior work", "dataset"
@@ -62,7 +63,7 @@ def models_data(results: ModelResults, catalogue: Collection[str], cards: Mappin
         `scores`: for each subject a list of `[model, score, tied, low, high]`, or `[model, score, tied, reason]`
         without an interval; model and reason are places, scores lie in [0, 1].
         `means`: for each set of subjects whose mean the report has, their places and such a list, of models that
-        have them all. `agreement`: how well ImageNet accuracy predicts.
+        have them all. `agreement`: how well ImageNet accuracy predicts. `plots`: files of `plots.plot_files`.
     """
     report = results.report or {}
     rows = _rows(results)
@@ -116,6 +117,7 @@ def models_data(results: ModelResults, catalogue: Collection[str], cards: Mappin
         "means": means,
         "reasons": [shown(reason) for reason in reasons],
         "agreement": _agreement(report.get("imagenet")),
+        "plots": plot_files(results.report),
     }
 
 

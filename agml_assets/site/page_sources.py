@@ -5,7 +5,7 @@ What is not there yet is named, and missed by nobody. The pages themselves are m
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from upath import UPath
@@ -21,6 +21,7 @@ from agml_assets.report.artifacts import CARD, RESULT
 from agml_assets.settings import expand_path
 from agml_assets.site.page_models import ModelResults
 from agml_assets.site.pages import SiteData
+from agml_assets.site.plots import FOLDER as PLOTS
 from agml_assets.site.results import site_names
 from agml_assets.store import PLATFORM, ArtifactStore
 
@@ -118,6 +119,14 @@ def _step(store: ArtifactStore, subject: str, name: str, step: str) -> Mapping[s
         return {}
     found: Mapping[str, Any] = json.loads(text)
     return found
+
+
+def remove_old_plots(folder: UPath, plots: Collection[str]) -> None:
+    """Remove plots from the folder of the pages that are no longer made; `plots` are relative to it."""
+    place = folder / PLOTS
+    for old in place.glob("*.svg") if place.exists() else ():
+        if f"{PLOTS}/{old.name}" not in plots:
+            old.unlink()
 
 
 def copy_cards(cards: Mapping[str, UPath], store: ArtifactStore) -> None:

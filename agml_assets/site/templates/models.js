@@ -278,8 +278,10 @@ function scatter(box, points, {xName, yName, xTicks, xText, alternative}) {
     const offered = [...means, ...places.map(place => ({id: columnId(place), name: textAt(subjects.name, place), place}))];
     const column = offered.find(one => one.id === state.get("on")) || offered[0];
     choice.replaceChildren(...offered.map(one => make("option", {value: one.id}, one.name)));
+    byId("one-file").hidden = true;
     if (!column) return oneTable.show([]);
     choice.value = column.id;
+    showFile("one-file", column.mean ? `*${column.id === "mean-task" ? "mean_over_tasks" : "mean_over_datasets"}` : subjects.key[column.place]);
     const found = rows.map(row => [row, column.mean ? column.mean(row).score : scores[column.place].get(row)]).filter(([, one]) => one);
     const lows = found.map(([, one]) => hasEnds(one) ? one[3] : one[1]), highs = found.map(([, one]) => hasEnds(one) ? one[4] : one[1]);
     const from = Math.floor(20 * Math.min(...lows)) / 20, to = Math.ceil(20 * Math.max(...highs)) / 20;
@@ -287,6 +289,13 @@ function scatter(box, points, {xName, yName, xTicks, xText, alternative}) {
     oneTable.show(found.map(([row, one]) => ({row, one, from, to, order: order(row)})));
     byId("one-note").textContent = noteOn(column, found.length ? `Dots stand on a scale from ${hundred(from)} to ${hundred(to)}.` : "");
   }
+  // Files lie beside the page and follow no filter.
+  function showFile(id, of) {
+    const file = DATA.plots[of];
+    byId(id).hidden = !file;
+    if (file) byId(id).replaceChildren(make("a", {href: file}, "Download as SVG"), ": all models evaluated here, whatever is filtered.");
+  }
+  showFile("imagenet-file", "*imagenet");
   function noteOn(column, scale) {
     if (column.mean) return `Mean over ${plural(column.over.length, column.kind)} of the models that have them all. ${scale}`;
     const {place} = column, examples = subjects.examples[place], groups = subjects.groups[place];
