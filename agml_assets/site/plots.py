@@ -100,7 +100,7 @@ def _rows(report: _Values, standings: Sequence[_Values], intervals: _Values) -> 
     rows = []
     for one in standings:
         limits = bounds(intervals.get(one["model"], one.get("interval")))
-        name = names.get(one["model"], one["model"])
+        name = names.get(one["model"]) or str(one["model"])
         rows.append(_Row(name, float(one["score"]), bool(one["tied"]), (limits[0], limits[1]) if limits else None))
     return rows
 
@@ -117,7 +117,7 @@ def _imagenet_points(report: _Values) -> list[tuple[str, float, float]]:
     prior = (report.get("subjects") or {}).get(IMAGENET) or {"standings": ()}
     accuracy = {one["model"]: one["score"] for one in prior["standings"]}
     return [
-        (names.get(one["model"], one["model"]), accuracy[one["model"]], one["score"])
+        (names.get(one["model"]) or str(one["model"]), accuracy[one["model"]], one["score"])
         for one in report.get("mean_over_tasks") or ()
         if one["standing"] is not None and one["model"] in accuracy and model_and_kind(one["model"])[1] == FROZEN
     ]
