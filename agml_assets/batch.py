@@ -23,7 +23,7 @@ from agml_assets.quality.metrics import METRICS
 from agml_assets.quality.summary import judge_dataset
 from agml_assets.registry.datasets import DatasetRegistry
 from agml_assets.report.artifacts import RESULT
-from agml_assets.settings import expand_path
+from agml_assets.settings import absolute_places
 from agml_assets.store import PLATFORM, ArtifactStore
 from agml_assets.todo import find_dataset, to_make
 from agml_assets.workspace import DatasetWorkspace, Workspace
@@ -81,12 +81,8 @@ def choose_keys(registry: DatasetRegistry, asked: Sequence[str]) -> list[str]:
 
 def absolute_environment(workspace: Workspace, config: str | None) -> dict[str, str]:
     """Return the environment of the processes: this one's, every place in it by its absolute path."""
-    environment = dict(os.environ)
-    if config:
-        environment["AGML_CONFIG"] = config
-    for name in ("AGML_CONFIG", "AGML_DATA_DIR", "AGML_SCRATCH"):
-        if environment.get(name):
-            environment[name] = str(expand_path(environment[name]).absolute())
+    environment = {**os.environ, **({"AGML_CONFIG": config} if config else {})}
+    environment |= absolute_places(environment)
     environment["AGML_REGISTRY"] = workspace.registry.where
     environment["AGML_RESULTS"] = str(workspace.store.root)
     return environment

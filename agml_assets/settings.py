@@ -17,6 +17,20 @@ from upath import UPath
 
 from agml_assets.errors import UserError, did_you_mean
 
+PLACES = (
+    "AGML_RESULTS",
+    "AGML_REGISTRY",
+    "AGML_CONFIG",
+    "AGML_MODELS",
+    "AGML_TASKS",
+    "AGML_TASK_DATA",
+    "AGML_BIOBENCH_RESULTS",
+    "AGML_PERFORMANCE",
+    "AGML_DATA_DIR",
+    "AGML_SCRATCH",
+)
+"""Environment variables that name a file or folder; subprocesses, batches and Slurm jobs get them absolute."""
+
 _VARIABLE = re.compile(r"\$(?:\{([^}]*)\}|(\w+))", re.ASCII)
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel = 2  # a value is shown to be recognised; nested ones can be huge
@@ -215,6 +229,19 @@ def refuse_password(root: str) -> None:
             "The results root holds a password, which every report would repeat. Leave it out, and set the "
             "credentials in the environment (for S3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)."
         )
+
+
+def absolute_places(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return those of `PLACES` that are set, absolute; locations of other file systems (`s3://...`) as they are.
+
+    Raises:
+        UserError: A variable in one of them is not set.
+    """
+    given = {name: environment[name] for name in PLACES if environment.get(name)}
+    return {
+        name: text if "://" in text else str(expand_path(text, f"path in ${name}").absolute())
+        for name, text in given.items()
+    }
 
 
 def expand_path(text: str, what: str = "path") -> Path:

@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 
 from agml_assets.errors import UserError
+from agml_assets.settings import PLACES
 from agml_assets.slurm_profile import WHOLE, Profile, load_profile
 from agml_assets.slurm_script import job_script, require_plain, sbatch_lines
 from agml_assets.store import PLATFORM, ArtifactStore
@@ -22,7 +23,6 @@ from agml_assets.store import PLATFORM, ArtifactStore
 logger = logging.getLogger(__name__)
 
 _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASS", re.IGNORECASE)
-_PLACES = ("AGML_RESULTS", "AGML_REGISTRY", "AGML_CONFIG", "AGML_DATA_DIR", "AGML_SCRATCH")
 
 
 def whole_script(
@@ -61,7 +61,7 @@ def whole_script(
         options=options,
         # The job is on the cluster already: its heavy steps are no jobs of their own. And it keeps no history of
         # runs: SQLite on a shared file system does not bear writers on several nodes.
-        env={**{n: env[n] for n in _PLACES if env.get(n)}, "AGML_COMPUTE": "in_process", "DAGSTER_HOME": ""},
+        env={**{n: env[n] for n in PLACES if env.get(n)}, "AGML_COMPUTE": "in_process", "DAGSTER_HOME": ""},
         before=[f"keys=({' '.join(keys)})"] if array else [],
     )
 

@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agml_assets.errors import UserError
+from agml_assets.settings import absolute_places
 from agml_assets.slurm_profile import Profile, Sizing
 
 LOST = ("NODE_FAIL", "BOOT_FAIL", "PREEMPTED")
 """Ends that say nothing of the job: the same may well succeed elsewhere."""
 
-_FORWARDED = ("HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "HF_ENDPOINT", "AGML_DATA_DIR", "AGML_SCRATCH")
+_FORWARDED = ("HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "HF_ENDPOINT")
 # Libraries that bring threads of their own each look for their own variable.
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS")
 _LOG_LINES = 15
@@ -75,8 +76,13 @@ def job_script(
         env: Environment variables beside the profile's and those that name places here.
         before: Lines of shell that come last before Python.
     """
-    variables = {name: os.environ[name] for name in _FORWARDED if os.environ.get(name)}
-    variables = {**variables, **profile.env, **({"HF_HUB_OFFLINE": "1"} if profile.offline else {}), **env}
+    variables = {
+        **{name: os.environ[name] for name in _FORWARDED if os.environ.get(name)},
+        **absolute_places(os.environ),
+        **profile.env,
+        **({"HF_HUB_OFFLINE": "1"} if profile.offline else {}),
+        **env,
+    }
     binaries = profile.python_environment / "bin"
     modules = [
         "type module >/dev/null 2>&1 || . /etc/profile.d/modules.sh",

@@ -37,6 +37,7 @@ from agml_assets.heavy import HeavyStep, Made, Make
 from agml_assets.hub_cache import is_cached
 from agml_assets.lineage import Artifact
 from agml_assets.recording import Step
+from agml_assets.settings import absolute_places
 from agml_assets.slurm_profile import Profile, load_profile
 from agml_assets.workspace import DatasetWorkspace
 
@@ -176,7 +177,7 @@ def _run_payload(
         process = subprocess.Popen(  # noqa: S603 - our own module
             # Without -P a yaml.py in the working directory, which may be a dataset's, would be run.
             [sys.executable, "-P", "-m", "agml_assets.payload", request.step],
-            env={**os.environ, **session.get_bootstrap_env_vars()},
+            env={**os.environ, **absolute_places(os.environ), **session.get_bootstrap_env_vars()},
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",

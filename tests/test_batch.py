@@ -25,7 +25,7 @@ from agml_assets.batch import (
 from agml_assets.errors import UserError
 from agml_assets.quality.artifacts import METRIC_ARTIFACTS
 from agml_assets.registry.datasets import DatasetEntry, DatasetRegistry, load_registry
-from agml_assets.settings import Settings
+from agml_assets.settings import PLACES, Settings
 from agml_assets.store import ArtifactStore
 from agml_assets.summary_table import describe_batch
 from agml_assets.todo import open_workspace
@@ -244,6 +244,16 @@ def test_processes_are_given_absolute_places(workspace, monkeypatch, tmp_path):
     assert given["AGML_CONFIG"] == str(tmp_path / "config.json")
     assert given["AGML_REGISTRY"] == "a test"
     assert given["PATH"] == os.environ["PATH"]
+
+
+def test_every_place_that_a_variable_names_is_handed_on_by_its_absolute_path(workspace, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for name in PLACES:
+        monkeypatch.setenv(name, f"some/{name}")
+    given = absolute_environment(workspace, None)
+    for name in set(PLACES) - {"AGML_RESULTS", "AGML_REGISTRY"}:  # these two are the workspace's own
+        assert given[name] == str(tmp_path / "some" / name)
+    assert {"AGML_MODELS", "AGML_TASKS", "AGML_TASK_DATA", "AGML_BIOBENCH_RESULTS"} <= set(PLACES)
 
 
 def test_the_table_names_every_dataset_and_counts_them(tmp_path):

@@ -9,6 +9,7 @@ from upath import UPath
 from agml_assets.errors import UserError
 from agml_assets.settings import (
     Settings,
+    absolute_places,
     expand_path,
     load_settings,
     parse_settings,
@@ -254,6 +255,22 @@ def test_other_file_systems_are_kept_and_unknown_ones_refused():
     root = results_root("memory://bucket/runs", Settings())
     assert root.protocol == "memory" and str(root) == "memory://bucket/runs"
     assert "'nonsense://x'" in refusal(results_root, "nonsense://x", Settings())
+
+
+def test_places_become_absolute_and_other_file_systems_stay(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DATA", str(tmp_path / "data"))
+    given = {"AGML_RESULTS": "s3://bucket/x", "AGML_MODELS": "m.yaml", "AGML_TASKS": "", "PATH": "."}
+    assert absolute_places(given | {"AGML_TASK_DATA": "$DATA/tasks"}) == {
+        "AGML_RESULTS": "s3://bucket/x",
+        "AGML_MODELS": str(tmp_path / "m.yaml"),
+        "AGML_TASK_DATA": str(tmp_path / "data/tasks"),
+    }
+    monkeypatch.delenv("DATA")
+    with pytest.raises(
+        UserError, match=r"path in \$AGML_MODELS '\$DATA/m.yaml' names the environment variable 'DATA'"
+    ):
+        absolute_places({"AGML_MODELS": "$DATA/m.yaml"})
 
 
 def test_a_dollar_sign_that_is_no_variable_stays():

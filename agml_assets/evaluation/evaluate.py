@@ -26,8 +26,9 @@ from agml_assets.evaluation.fine_tuning import answer_fine_tuned
 from agml_assets.evaluation.predictions import fit_and_predict
 from agml_assets.evaluation.run_record import Timing, make_run_record
 from agml_assets.evaluation.scoring import score_predictions
+from agml_assets.evaluation.stored import FILES, contender, file_of
 from agml_assets.evaluation.subjects import Subject
-from agml_assets.evaluation.ways import ASKED, FINE_TUNE, ZERO_SHOT, needs_features
+from agml_assets.evaluation.ways import ASKED, FINE_TUNE, FROZEN, ZERO_SHOT, kind_of, needs_features
 from agml_assets.evaluation.zero_shot import answer_zero_shot, prompts_of, shown_names
 from agml_assets.locks import exclusive
 from agml_assets.registry.models import ModelEntry
@@ -35,15 +36,7 @@ from agml_assets.store import PLATFORM, ArtifactStore, Sidecar
 
 logger = logging.getLogger(__name__)
 
-FILES = {
-    "features": "features.npy",
-    "predictions": "predictions.parquet",
-    "scores": "scores.json",
-    "run_record": "run_record.json",
-}
-"""The artifacts of an evaluation, each made from the one before."""
-
-CODE_VERSIONS = {"features": "1", "predictions": "2", "scores": "2", "run_record": "2"}
+CODE_VERSIONS = {"features": "1", "predictions": "2", "scores": "2", "run_record": "3"}
 """Raised whenever a step would make other content from the same inputs."""
 
 _TRAINED = ("linear", "multi_label")  # probes that use a GPU
@@ -70,8 +63,13 @@ class Evaluation:
     split: str = "published"
 
     def file(self, step: str) -> str:
-        """Return the path of an artifact in the subject's folder."""
-        return f"evaluation/{self.model.key}/{FILES[step]}"
+        """Return the path of an artifact in the subject's folder; each kind of result has its own."""
+        return file_of(contender(self.model.key, self.kind), step)
+
+    @property
+    def kind(self) -> str:
+        """The kind of result, one of `ways.KINDS`."""
+        return kind_of(self.subject.protocol.probe)
 
     def read(self, step: str) -> Any:
         """Read an artifact.
@@ -80,9 +78,10 @@ class Evaluation:
             UserError: It is not there.
         """
         if self.store.sidecar(self.subject.key, self.file(step)) is None:
+            way = "" if self.kind == FROZEN else f" --probe {self.kind}"
             raise UserError(
                 f"{self.subject.key!r} with model {self.model.key!r}: evaluation/{step} is not in the store. "
-                f"Make it first: agml-assets evaluate {self.subject.key} --model {self.model.key}"
+                f"Make it first: agml-assets evaluate {self.subject.key} --model {self.model.key}{way}"
             )
         return self.store.read(self.subject.key, self.file(step))
 

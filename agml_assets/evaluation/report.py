@@ -1,11 +1,12 @@
 """All evaluations in the store brought together: scores, ties and means, and how well ImageNet predicts.
 
-Everything is computed again from stored predictions, so new statistics cost no encoding.
+Everything is computed again from stored predictions, so new statistics cost no encoding. Models stand in one list
+however they answer, each kind of result by itself; they are called as `stored.contender` says.
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,14 +15,14 @@ import polars as pl
 from blake3 import blake3
 from upath import UPath
 
-from agml_assets.evaluation.evaluate import FILES
 from agml_assets.evaluation.imagenet import predict_from_imagenet
 from agml_assets.evaluation.protocol import score_of
 from agml_assets.evaluation.published import Model, PublishedResults, Task, make_results, results_text
 from agml_assets.evaluation.resamples import Predictions, count_resamples
 from agml_assets.evaluation.scoring import labels_of
+from agml_assets.evaluation.stored import file_of, find_results, model_and_kind, shown_contender
 from agml_assets.evaluation.summary import MeanScore, TaskScores, average_kinds, average_tasks, score_task
-from agml_assets.evaluation.ways import ASKED
+from agml_assets.evaluation.ways import ASKED, FINE_TUNE, FROZEN, ZERO_SHOT
 from agml_assets.registry.models import ModelEntry, ModelRegistry, load_models
 from agml_assets.registry.tasks import TaskEntry, TaskRegistry, load_tasks
 from agml_assets.store import PLATFORM, ArtifactStore, dump_json
@@ -43,37 +44,89 @@ class Evaluations:
     left_out: Mapping[str, str]
 
 
+_NOT_COMPARED = {
+    FROZEN: {ASKED},
+    FINE_TUNE: {ASKED, "probe"},
+    ZERO_SHOT: {ASKED, "probe", "n_train", "seed"},  # nothing is fitted
+}
+"""Parts of the protocol in which results of each kind may differ from others: prompts are the model's own."""
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """Stored predictions, and how they were made."""
+
+    kind: str
+    frame: pl.DataFrame
+    protocol: Mapping[str, Any]
+
+    def made(self, kind: str) -> str:
+        """Return what has to be the same where results of `kind` are compared with it, as a text."""
+        alike = {name: value for name, value in self.protocol.items() if name not in _NOT_COMPARED[kind]}
+        return f"{self.frame['example'].hash(seed=0).sum()} {len(self.frame)} {sorted(alike.items())}"
+
+
 def collect(store: ArtifactStore, subjects: Sequence[str], models: Sequence[str]) -> Evaluations:
     """Read the stored predictions of registered models on registered subjects.
 
-    Models of one subject are compared on the same examples under the same protocol. Where stored ones differ, the
-    most common kind counts, and the others are named.
+    Models of one subject are compared on the same examples under the same protocol. Where those of frozen models
+    differ, the most common protocol counts; zero-shot and fine-tuned models have to agree with it in all that is
+    not the way of answering. What does not is named.
     """
     found: dict[str, Predictions] = {}
     left_out: dict[str, str] = {}
     for subject in subjects:
-        stored: dict[str, tuple[pl.DataFrame, dict[str, Any]]] = {}
-        for model in models:
-            file = f"evaluation/{model}/{FILES['predictions']}"
-            sidecar = store.sidecar(subject, file)
-            if sidecar is not None:
-                stored[model] = store.read(subject, file), dict(sidecar.settings)
+        stored = _read_stored(store, subject, models)
         if not stored:
             continue
-        kinds = {model: _kind(frame, protocol) for model, (frame, protocol) in stored.items()}
-        [(common, _)] = Counter(kinds.values()).most_common(1)
-        alike = [model for model in stored if kinds[model] == common]
-        for model in stored.keys() - set(alike):
-            left_out[f"{subject}: {model}"] = "made on other test examples, or by another protocol, than most"
-        frame, protocol = stored[alike[0]][0].sort("example"), stored[alike[0]][1]
+        kind = next(
+            kind for kind in (FROZEN, FINE_TUNE, ZERO_SHOT) if any(one.kind == kind for one in stored.values())
+        )
+        protocols = Counter(one.made(kind) for one in stored.values() if one.kind == kind)
+        [(common, _)] = protocols.most_common(1)
+        most = next(one for one in stored.values() if one.kind == kind and one.made(kind) == common)
+        alike = [name for name, one in stored.items() if one.made(one.kind) == most.made(one.kind)]
+        for name in stored.keys() - set(alike):
+            left_out[f"{subject}: {name}"] = "made on other test examples, or by another protocol, than most"
+        frame = most.frame.sort("example")
         found[subject] = Predictions(
             subject,
-            score_of(protocol["metric"], protocol["poisonous"]),
+            score_of(most.protocol["metric"], most.protocol["poisonous"]),
             _labels(frame, "true"),
-            {model: _labels(stored[model][0], "predicted") for model in alike},
+            {name: _labels(stored[name].frame, "predicted") for name in alike},
             frame["group"].to_numpy(),
         )
     return Evaluations(found, left_out)
+
+
+def _read_stored(store: ArtifactStore, subject: str, models: Sequence[str]) -> dict[str, _Stored]:
+    """Return all stored predictions on a subject, by contender."""
+    folder = store.path(subject, "evaluation")
+    there = {path.name for path in folder.iterdir()} if folder.exists() else set()
+    stored = {}
+    for model in models:
+        places = find_results(store, subject, model, "predictions") if model in there else {}
+        for name, place in places.items():
+            file = file_of(place, "predictions")
+            sidecar = store.sidecar(subject, file)
+            if sidecar is not None:
+                kind = model_and_kind(name)[1]
+                stored[name] = _Stored(kind, store.read(subject, file), dict(sidecar.settings))
+    return stored
+
+
+def frozen_only(evaluations: Evaluations) -> Evaluations:
+    """Return the evaluations of frozen models alone, as BioBench has them."""
+    frozen = {
+        subject: {name: of for name, of in one.predicted.items() if _is_frozen(name)}
+        for subject, one in evaluations.predictions.items()
+    }
+    kept = {
+        subject: replace(evaluations.predictions[subject], predicted=predicted)
+        for subject, predicted in frozen.items()
+        if predicted
+    }
+    return Evaluations(kept, evaluations.left_out)
 
 
 def score_all(evaluations: Evaluations) -> dict[str, TaskScores]:
@@ -86,7 +139,10 @@ def score_all(evaluations: Evaluations) -> dict[str, TaskScores]:
 def build_report(
     scored: Mapping[str, TaskScores], left_out: Mapping[str, str], tasks: TaskRegistry, models: ModelRegistry
 ) -> dict[str, Any]:
-    """Return the report as JSON values: every subject, the means over tasks and over datasets, ImageNet's part."""
+    """Return the report as JSON values: every subject, the means over tasks and over datasets, ImageNet's part.
+
+    ImageNet accuracy predicts scores of frozen models alone: it is measured on frozen features, too.
+    """
     entries = {entry.key: entry for entry in tasks.entries if entry.key in scored}
     counting = [scored[key] for key, entry in entries.items() if entry.counts_in_mean]
     datasets = [one for key, one in scored.items() if key not in entries]
@@ -103,17 +159,8 @@ def build_report(
         )
     report["imagenet"] = _imagenet(scored, counting)
     known = {entry.key: entry for entry in models.entries}
-    report["models"] = {
-        model: {
-            "display_name": known[model].display_name,
-            "family": known[model].family,
-            "checkpoint": known[model].checkpoint,
-            "parameters": known[model].parameters,
-            "resolution": known[model].resolution,
-            "release_date": str(known[model].release_date or "") or None,
-        }
-        for model in sorted({result.model for one in scored.values() for result in one.results})
-    }
+    contenders = sorted({result.model for one in scored.values() for result in one.results})
+    report["models"] = {name: _model(name, known[model_and_kind(name)[0]]) for name in contenders}
     return report
 
 
@@ -127,12 +174,15 @@ class Written:
 
 
 def write_report(workspace: Workspace, generated: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Written:
-    """Write `report.json`, and `results.json` in BioBench's published shape, of all evaluations in the store."""
+    """Write `report.json` of all evaluations in the store, and `results.json` in BioBench's published shape.
+
+    Like the published file, the latter is of frozen features alone; ties are among them.
+    """
     models, tasks = load_models(), load_tasks()
     evaluations = collect(workspace.store, [*tasks.keys(), *workspace.registry.keys()], models.keys())
     scored = score_all(evaluations)
     report = build_report(scored, evaluations.left_out, tasks, models)
-    published = results_text(_published(scored, tasks, models, generated()))
+    published = results_text(_published(score_all(frozen_only(evaluations)), tasks, models, generated()))
     path = workspace.store.path(PLATFORM, "evaluation/report.json")
     text = dump_json(report)
     workspace.store.write_text(path, text)
@@ -172,9 +222,22 @@ def _published_model(entry: ModelEntry) -> Model:
     )
 
 
-def _kind(frame: pl.DataFrame, protocol: Mapping[str, Any]) -> str:
-    alike = {name: value for name, value in protocol.items() if name != ASKED}  # prompts are the model's own
-    return f"{frame['example'].hash(seed=0).sum()} {len(frame)} {sorted(alike.items())}"
+def _model(name: str, entry: ModelEntry) -> dict[str, Any]:
+    kind = model_and_kind(name)[1]
+    return {
+        "display_name": shown_contender(entry.display_name, kind),
+        "family": entry.family,
+        "checkpoint": entry.checkpoint,
+        "parameters": entry.parameters,
+        "resolution": entry.resolution,
+        "release_date": str(entry.release_date or "") or None,
+        "model": entry.key,
+        "kind": kind,
+    }
+
+
+def _is_frozen(name: str) -> bool:
+    return model_and_kind(name)[1] == FROZEN
 
 
 def _labels(frame: pl.DataFrame, column: str) -> np.ndarray:
@@ -202,8 +265,11 @@ def _means(means: Sequence[MeanScore]) -> list[dict[str, Any]]:
 def _imagenet(scored: Mapping[str, TaskScores], counting: Sequence[TaskScores]) -> dict[str, Any] | None:
     if IMAGENET not in scored or not counting:
         return None
-    points = {one.task: {result.model: result.score for result in one.results} for one in counting}
-    accuracy = {result.model: result.score for result in scored[IMAGENET].results}
+    points = {
+        one.task: {result.model: result.score for result in one.results if _is_frozen(result.model)}
+        for one in counting
+    }
+    accuracy = {result.model: result.score for result in scored[IMAGENET].results if _is_frozen(result.model)}
     models = sorted(accuracy)
     columns = {task: np.array([of.get(model, np.nan) for model in models]) for task, of in points.items()}
     complete = np.isfinite(np.column_stack(list(columns.values()))).all(axis=1).sum()

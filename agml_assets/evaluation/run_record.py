@@ -8,8 +8,9 @@ from typing import Any
 import polars as pl
 
 from agml_assets.evaluation.scoring import labels_of, macro_averages
+from agml_assets.evaluation.stored import shown_contender
 from agml_assets.evaluation.subjects import Subject
-from agml_assets.evaluation.ways import ZERO_SHOT
+from agml_assets.evaluation.ways import FINE_TUNE, ZERO_SHOT
 from agml_assets.registry.models import ModelEntry
 
 _DECIMALS = 6  # of the published records
@@ -48,7 +49,8 @@ def make_run_record(
     """Return the record; percentages are of the subject's examples, metrics macro averages over its classes.
 
     A probe is fitted on labelled training examples, so the run counts as fine-tuned, as does that of a trained
-    model: `finetune` says how. A zero-shot run has none.
+    model: `finetune` says how. A zero-shot run has none. A leaderboard keeps the best run of each name among those
+    with `finetune`, so a trained model is named as such, or it would take the place of its own frozen features.
 
     Args:
         subject: The dataset or task.
@@ -84,7 +86,7 @@ def make_run_record(
         "dataset": subject.name,
         "dataset_config": subject.config,
         "split": "test",
-        "model": model.display_name,
+        "model": shown_contender(model.display_name, FINE_TUNE) if probe == FINE_TUNE else model.display_name,
         "task": "classification",
         "result_type": result_type,
         "optimized": "no",

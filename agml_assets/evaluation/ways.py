@@ -14,6 +14,17 @@ ASKED = "asked"
 
 WAYS = (*PROBES, ZERO_SHOT, FINE_TUNE)
 
+FROZEN = "frozen"
+"""Kind of result of every probe: the model stays as it is."""
+
+KINDS = (FROZEN, ZERO_SHOT, FINE_TUNE)
+"""Kinds of results; each has a place of its own, so that none takes that of another."""
+
+
+def kind_of(way: str) -> str:
+    """Return the kind of result that a way gives."""
+    return way if way in KINDS else FROZEN
+
 
 def needs_features(way: str) -> bool:
     """Return whether the stored features are what is answered from."""

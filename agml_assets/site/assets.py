@@ -18,8 +18,9 @@ from agml_assets.lineage import Artifact
 from agml_assets.locks import exclusive
 from agml_assets.recording import OWNERS, asset_key, table
 from agml_assets.report.artifacts import CARD, RESULT
-from agml_assets.site.page_sources import FOLDER, copy_cards, find_cards, read_site_data
+from agml_assets.site.page_sources import FOLDER, copy_cards, find_cards, read_site_data, remove_old_plots
 from agml_assets.site.pages import build_pages
+from agml_assets.site.plots import draw_plots
 from agml_assets.site.results import build_site_results, dump_results
 from agml_assets.site.shared_images import find_shared_images
 from agml_assets.site.umap import dump_points, find_projections
@@ -115,11 +116,14 @@ def build_assets() -> Sequence[dg.AssetsDefinition]:
             catalogue = load_catalogue(performance_folder().parent)
             data = read_site_data(registry, store, catalogue, cards)
             copy_cards(cards, store)
-            made = build_pages(data)
+            plots = draw_plots(data.models.report)
+            made = {**build_pages(data), **plots}
             for name, text in made.items():
                 store.write_text(folder / name, text)
+            remove_old_plots(folder, plots)
         facts = {
             "cards_count": float(len(cards)),
+            "plots_count": float(len(plots)),
             "size_mb": round(sum(len(text.encode()) for text in made.values()) / 1e6, 3),
             "index": dg.MetadataValue.path(str(folder / "index.html")),
         }

@@ -1,4 +1,4 @@
-"""Models on frozen features as the pages show them: scores by task and dataset, means, published rows beside.
+"""Models as the pages show them: scores by task and dataset, means, published rows beside.
 
 The report computes every figure; here its parts become columns. What the page recomputes, it says so.
 """
@@ -10,27 +10,32 @@ from typing import Any
 
 from agml_assets.evaluation.imagenet import STATISTICS
 from agml_assets.evaluation.published import PublishedResults
+from agml_assets.evaluation.ways import FINE_TUNE, FROZEN, ZERO_SHOT
 from agml_assets.leaderboard.javascript import collation_key
 from agml_assets.registry.datasets import default_key
 from agml_assets.registry.models import ModelEntry
 from agml_assets.registry.tasks import TaskEntry
 from agml_assets.report.card_sections import bounds
 from agml_assets.site.page_columns import number, numbers, shown, texts, web_address
+from agml_assets.site.plots import plot_files
 
 _Values = Mapping[str, Any]
 TASK, PRIOR, DATASET = "task", "prior work", "dataset"
 OWN, PUBLISHED = "evaluated here", "published"
+HOW = {FROZEN: "frozen features", ZERO_SHOT: "zero-shot", FINE_TUNE: "fine-tuned"}
+"""How models answer, in words. A model has a row for each."""
 _FIRST = ("imagenet1k", "inat21", "newt")
 """Columns of prior work that come first, in the order of the published page."""
 
 
 @dataclass(frozen=True)
 class ModelResults:
-    """What is known of models on frozen features.
+    """What is known of models.
 
     Attributes:
         report: `evaluation/report.json`; None where it has not been made.
-        runs: By dataset or task and model: what `evaluation/scores` and `evaluation/run_record` hold.
+        runs: By dataset or task and model, as the report calls it: what `evaluation/scores` and
+            `evaluation/run_record` hold.
         published: Results that others have published; None where no file is named.
         registered: Our entry by the published name of a model.
         tasks: Registered task by key.
@@ -58,7 +63,7 @@ def models_data(results: ModelResults, catalogue: Collection[str], cards: Mappin
         `scores`: for each subject a list of `[model, score, tied, low, high]`, or `[model, score, tied, reason]`
         without an interval; model and reason are places, scores lie in [0, 1].
         `means`: for each set of subjects whose mean the report has, their places and such a list, of models that
-        have them all. `agreement`: how well ImageNet accuracy predicts.
+        have them all. `agreement`: how well ImageNet accuracy predicts. `plots`: files of `plots.plot_files`.
     """
     report = results.report or {}
     rows = _rows(results)
@@ -98,6 +103,7 @@ def models_data(results: ModelResults, catalogue: Collection[str], cards: Mappin
             **{name: texts(row[name] for row in rows) for name in ("source", "name", "family", "checkpoint")},
             "released": texts(row["released"] for row in rows),
             "own": texts(row["own"] for row in rows),
+            "how": texts(row["how"] for row in rows),
             "parameters": numbers(row["parameters"] for row in rows),
             "resolution": numbers(row["resolution"] or None for row in rows),
         },
@@ -111,6 +117,7 @@ def models_data(results: ModelResults, catalogue: Collection[str], cards: Mappin
         "means": means,
         "reasons": [shown(reason) for reason in reasons],
         "agreement": _agreement(report.get("imagenet")),
+        "plots": plot_files(results.report),
     }
 
 
@@ -157,19 +164,20 @@ _OF_COLUMNS = ("name", "kind", "kingdom", "modality", "metric", "dataset", "card
 
 
 def _rows(results: ModelResults) -> list[dict[str, Any]]:
-    """Return a row for each of our models, and one for each published one, by name."""
+    """Return a row for each of our models and way of answering, and one for each published one, by name."""
     rows = [
         {
             **{name: of.get(name) for name in ("family", "checkpoint", "parameters", "resolution")},
             "id": key,
-            "own": key,
+            "own": of.get("model") or key,  # reports of before there were other kinds name neither
+            "how": HOW[of.get("kind") or FROZEN],
             "source": OWN,
             "name": of.get("display_name") or key,
             "released": str(of.get("release_date") or "")[:7] or None,
         }
         for key, of in ((results.report or {}).get("models") or {}).items()
     ]
-    ours = {row["id"] for row in rows}
+    ours = {row["own"] for row in rows}
     for one in results.published.models if results.published else ():
         entry = results.registered.get(one.ckpt)
         released = datetime.fromtimestamp(one.release_ms / 1000, UTC) if one.release_ms is not None else None
@@ -177,6 +185,7 @@ def _rows(results: ModelResults) -> list[dict[str, Any]]:
             {
                 "id": one.ckpt,
                 "own": entry.key if entry and entry.key in ours else None,
+                "how": HOW[FROZEN],
                 "source": PUBLISHED,
                 "name": entry.display_name if entry else one.display,
                 "family": entry.family if entry else one.family,

@@ -5,13 +5,14 @@ What is not there yet is named, and missed by nobody. The pages themselves are m
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from upath import UPath
 
-from agml_assets.evaluation.evaluate import FILES
 from agml_assets.evaluation.published import read_results
+from agml_assets.evaluation.stored import file_of, find_results, model_and_kind
+from agml_assets.evaluation.ways import FROZEN
 from agml_assets.leaderboard.catalogue import Catalogue
 from agml_assets.registry.datasets import DatasetRegistry
 from agml_assets.registry.models import load_models
@@ -20,6 +21,7 @@ from agml_assets.report.artifacts import CARD, RESULT
 from agml_assets.settings import expand_path
 from agml_assets.site.page_models import ModelResults
 from agml_assets.site.pages import SiteData
+from agml_assets.site.plots import FOLDER as PLOTS
 from agml_assets.site.results import site_names
 from agml_assets.store import PLATFORM, ArtifactStore
 
@@ -107,14 +109,24 @@ def read_models(store: ArtifactStore, report: Mapping[str, Any] | None, names: M
     )
 
 
-def _step(store: ArtifactStore, subject: str, model: str, step: str) -> Mapping[str, Any]:
+def _step(store: ArtifactStore, subject: str, name: str, step: str) -> Mapping[str, Any]:
     """Return what an evaluation has stored; nothing where it is gone since the report was made."""
+    model, kind = model_and_kind(name)
+    place = name if kind == FROZEN else find_results(store, subject, model, step).get(name, name)
     try:
-        text = store.path(subject, f"evaluation/{model}/{FILES[step]}").read_text(encoding="utf-8")
+        text = store.path(subject, file_of(place, step)).read_text(encoding="utf-8")
     except FileNotFoundError:
         return {}
     found: Mapping[str, Any] = json.loads(text)
     return found
+
+
+def remove_old_plots(folder: UPath, plots: Collection[str]) -> None:
+    """Remove plots from the folder of the pages that are no longer made; `plots` are relative to it."""
+    place = folder / PLOTS
+    for old in place.glob("*.svg") if place.exists() else ():
+        if f"{PLOTS}/{old.name}" not in plots:
+            old.unlink()
 
 
 def copy_cards(cards: Mapping[str, UPath], store: ArtifactStore) -> None:

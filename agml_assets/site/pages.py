@@ -17,12 +17,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
+from agml_assets.evaluation.ways import FROZEN
 from agml_assets.leaderboard.catalogue import Catalogue
 from agml_assets.site.page_catalogue import catalogue_data
 from agml_assets.site.page_columns import shown
 from agml_assets.site.page_comparison import compared_entries, comparison_data
 from agml_assets.site.page_left_out import left_out_data
-from agml_assets.site.page_models import OWN, PUBLISHED, ModelResults, models_data, runs_data
+from agml_assets.site.page_models import HOW, OWN, ModelResults, models_data, runs_data
 from agml_assets.site.page_runs import details_of_board, runs_of_board
 
 PAGES = {
@@ -50,7 +51,7 @@ class SiteData:
         reports: Report by name, as in `results.json` of the site.
         catalogue: The catalogue of datasets.
         cards: Address of the card by name of the dataset, relative to the pages.
-        models: Models on frozen features.
+        models: Models, each way of answering by itself.
         missing: Reason by dataset or file that could not be shown.
     """
 
@@ -125,11 +126,15 @@ def _headline(data: SiteData, runs: Mapping[str, Any], others: int) -> dict[str,
 
 
 def _models_headline(models: Mapping[str, Any]) -> dict[str, Any]:
-    source = models["models"]["source"]
-    rows = Counter(source["texts"][place] for place in source["at"])
+    columns = (models["models"][name] for name in ("source", "how", "own"))
+    rows = list(
+        zip(*([one["texts"][at] if at >= 0 else None for at in one["at"]] for one in columns), strict=True)
+    )
+    own = [(how, model) for source, how, model in rows if source == OWN]
     return {
-        "frozen_own": rows[OWN],
-        "frozen_published": rows[PUBLISHED],
+        "frozen_own": len({model for _, model in own}),
+        "frozen_published": len(rows) - len(own),
+        "frozen_others": sum(how != HOW[FROZEN] for how, _ in own),
         "frozen_subjects": len(models["subjects"]["key"]),
         "frozen_scores": sum(map(len, models["scores"])),
     }

@@ -10,9 +10,9 @@ from sklearn.metrics import f1_score, precision_score
 import agml_assets
 from agml_assets.embeddings.embedder import ImageEmbedder
 from agml_assets.errors import UserError
-from agml_assets.evaluation.evaluate import FILES
 from agml_assets.evaluation.open import open_evaluation
 from agml_assets.evaluation.report import write_report
+from agml_assets.evaluation.stored import FILES
 from agml_assets.leaderboard.catalogue import Catalogue
 from agml_assets.leaderboard.outputs import board_text, read_source
 from agml_assets.leaderboard.run_records import AcceptedRecord, check_record

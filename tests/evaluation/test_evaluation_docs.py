@@ -70,7 +70,8 @@ def test_from_nothing_to_a_score_on_the_board_and_on_the_pages(place):
         run(place, command)
     for file in FILES:
         name = file.replace("<dataset>", "tiny").replace("<model>", "efficientnet_lite0")
-        assert (root / "results" / name).is_file(), name
+        place = root / "results" / name
+        assert place.is_file() or any(place.glob("*.svg")), name
     board = json.loads((root / "results/_platform/leaderboard/board.json").read_text())
     assert "EfficientNet-Lite0" in [one["model"] for one in board["runs"]]
     # The job judges by the settings, the command before by options of its own: they are not compared.

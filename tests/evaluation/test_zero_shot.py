@@ -168,6 +168,12 @@ def test_models_and_subjects_that_cannot_be_asked_are_refused(saved):
         answer_zero_shot(subject_of(), entry_of(folder), np.ones((6, 7), np.float32))
 
 
+def test_a_model_without_its_vocabulary_is_refused_as_all_words_would_be_one(tmp_path):
+    tiny_models.save_clip(tmp_path)
+    with pytest.raises(UserError, match="its tokenizer knows no word"):
+        answer_zero_shot(subject_of(), entry_of(tmp_path), np.ones((6, 24), np.float32))
+
+
 def test_a_model_without_its_text_weights_is_refused(tmp_path):
     from safetensors.torch import load_file, save_file
 

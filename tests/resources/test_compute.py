@@ -3,24 +3,27 @@
 import json
 import shlex
 import subprocess
-from types import SimpleNamespace
+import sys
+from types import ModuleType, SimpleNamespace
 
 import dagster as dg
 import pytest
 import yaml
 from dagster_slurm import SlurmPipesClient
 
-from agml_assets import slurm
+from agml_assets import prefetch, slurm
 from agml_assets.cli import main
 from agml_assets.errors import UserError
 from agml_assets.faults import is_transient
 from agml_assets.handover import Record, Request, read_record, write_record
 from agml_assets.hub_cache import is_cached
+from agml_assets.registry.models import ModelEntry, ModelRegistry
 from agml_assets.slurm_profile import Profile, load_profile, parse_profile, ready_profiles, time_seconds
 from agml_assets.slurm_script import describe_end, extra_lines, sbatch_lines
 from resources import slurm_jobs
 from resources.compute import Compute, ComputeResource, open_compute
 from resources.slurm_jobs import _Client, _explain, _Job
+from tests.evaluation.backbones.tiny_models import save_clip, save_tokenizer
 from tests.tiny import open_workspace, run_in_process, write_images, write_registry
 
 
@@ -191,6 +194,15 @@ def test_variables_reach_the_job_as_they_are(tmp_path, monkeypatch):
         check=True,
     ).stdout.splitlines()
     assert seen == ["a'b $HOME `x`", "/data/with a blank", "/shared/it's.yaml"]
+
+
+def test_models_and_tasks_of_ones_own_reach_jobs_by_absolute_paths(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("AGML_MODELS", "AGML_TASKS", "AGML_TASK_DATA", "AGML_BIOBENCH_RESULTS"):
+        monkeypatch.setenv(name, f"mine/{name}")
+    text = script(tmp_path, monkeypatch)
+    for name in ("AGML_MODELS", "AGML_TASKS", "AGML_TASK_DATA", "AGML_BIOBENCH_RESULTS"):
+        assert f"export {name}={tmp_path}/mine/{name}" in text.splitlines()
 
 
 def test_an_array_has_a_task_for_each_dataset(tmp_path, monkeypatch):
@@ -531,6 +543,59 @@ def test_prefetch_names_every_missing_piece_and_goes_on(tmp_path, monkeypatch, c
     assert any("dataset 'gone'" in line and "nowhere" in line for line in missing)
     assert any("no_model" in line for line in missing)
     assert main(["prefetch", "here", "--check"]) == 0
+
+
+def test_prefetch_opens_models_to_be_evaluated_with_their_text_half(tmp_path, monkeypatch, caplog):
+    for name in ("whole", "textless"):
+        (tmp_path / name).mkdir()
+        save_clip(tmp_path / name)
+    save_tokenizer(tmp_path / "whole")
+    model = "provider: transformers, checkpoint:"
+    (tmp_path / "models.yaml").write_text(
+        f"models:\n  - {{key: whole, {model} {tmp_path}/whole, zero_shot: true}}\n"
+        f"  - {{key: textless, {model} {tmp_path}/textless, zero_shot: true}}\n"
+        f"  - {{key: images, {model} {tmp_path}/textless}}\n"
+        f"  - {{key: gone, {model} {tmp_path}/gone}}\n"
+        "  - {key: lite, provider: packaged, checkpoint: efficientnet_lite0}\n"
+    )
+    monkeypatch.setenv("AGML_MODELS", str(tmp_path / "models.yaml"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    caplog.set_level("INFO")
+    assert main(["prefetch", "--check", "--model", "whole", "images", "--model", "lite"]) == 0
+    here = [record.message.partition(" (")[0] for record in caplog.records if record.message.endswith(" is here.")]
+    assert here[:4] == ["model 'whole'", "text half of model 'whole'", "model 'images'", "model 'lite'"]
+    caplog.clear()
+    assert main(["prefetch", "--check", "--model", "gone", "textless", "whole"]) == 1
+    missing = [record.message for record in caplog.records if record.levelname == "ERROR"]
+    assert [line.partition(" (")[0] for line in missing[:2]] == [
+        "Missing: model 'gone'",
+        "Missing: text half of model 'textless'",
+    ]
+    assert all("(for evaluation)" in line for line in missing[:2])
+
+
+def test_models_that_are_not_registered_are_all_named_before_anything_is_read(monkeypatch, capsys):
+    monkeypatch.setattr(prefetch, "fetch", lambda pieces: pytest.fail("read"))
+    assert main(["prefetch", "--check", "--model", "dinov2-bas", "nothing-like-it", "dinov2-base"]) == 1
+    said = capsys.readouterr().err
+    assert "dinov2-bas" in said and "nothing-like-it" in said
+
+
+def test_a_library_of_the_extra_is_asked_for_its_weights(tmp_path, monkeypatch):
+    asked = []
+
+    def create_model(name, pretrained):
+        asked.append((name, pretrained))
+        raise RuntimeError("no network")
+
+    stand_in = ModuleType("timm")
+    stand_in.create_model = create_model
+    monkeypatch.setitem(sys.modules, "timm", stand_in)
+    entry = ModelEntry(key="vit", provider="timm", checkpoint="hf-hub:owner/vit", revision="abc")
+    registry = ModelRegistry((entry,), "a test")
+    [(piece, reason)] = prefetch.fetch(prefetch.pieces_of_models(registry, ["vit"]))
+    assert asked == [("hf-hub:owner/vit@abc", True)]
+    assert "hf-hub:owner/vit at abc" in piece.name and "no network" in reason
 
 
 def test_submitting_is_refused_while_something_to_read_is_missing(tmp_path, monkeypatch, capsys):

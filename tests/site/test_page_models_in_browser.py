@@ -8,7 +8,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from tests.site.invented_models import TASKS_RUN
+from agml_assets.site.pages import SiteData, build_pages
+from tests.site.invented_models import TASKS_RUN, results
 from tests.site.test_pages_in_browser import TYPED, browser, column, folder, look, problems, sites  # noqa: F401
 
 pytestmark = pytest.mark.slow
@@ -231,4 +232,32 @@ def test_two_hundred_models_on_a_hundred_datasets_answer_at_once(browser, sites)
     times = browser.execute_script(TYPED, "q", ["m", "mo", "model_1", "model_17", "", "zzz", ""] * 2)
     print(f"models, q: median {sorted(times)[len(times) // 2]:.0f} ms, slowest {max(times):.0f} ms")  # noqa: T201
     assert sorted(times)[len(times) // 2] < 250
+    assert problems(browser) == []
+
+
+def test_other_ways_of_answering_are_rows_of_their_own_and_in_no_line(browser, folder):  # noqa: F811
+    place = folder / "kinds"
+    place.mkdir()
+    models = results(also=("zero_shot", "fine_tune"), models=4)
+    for file, text in build_pages(SiteData(models=models)).items():
+        (place / file).write_text(text, "utf-8")
+    look(browser, (place / "models.html").as_uri())
+    own(browser)
+    assert "4 models evaluated here" in browser.find_element(By.CSS_SELECTOR, ".lead").text
+    assert "2 rows of models that answered otherwise" in browser.find_element(By.CSS_SELECTOR, ".lead").text
+    [name] = {one["display_name"] for one in models.report["models"].values() if one["kind"] == "zero_shot"}
+    assert name in cells(browser, "Model") and len(cells(browser, "Model")) == 6
+    assert len(browser.find_elements(By.CSS_SELECTOR, "#imagenet circle")) == 3  # one model lacks a task
+    assert "frozen features alone" in browser.find_element(By.ID, "imagenet-said").text
+    links = [one.get_attribute("href") for one in browser.find_elements(By.LINK_TEXT, "Download as SVG")]
+    assert [link.rpartition("/pages/")[2].rpartition("/kinds/")[2] for link in links] == [
+        "plots/mean_over_tasks.svg",
+        "plots/imagenet.svg",
+    ]
+    Select(browser.find_element(By.ID, "how")).select_by_value("zero-shot")
+    assert cells(browser, "Model") == [name]
+    browser.find_element(By.CSS_SELECTOR, "#scores tbody a").click()
+    assert "evaluated here · zero-shot" in browser.find_element(By.ID, "facts").text
+    browser.find_element(By.LINK_TEXT, "frozen features").click()
+    assert browser.find_element(By.ID, "name").text == name.removesuffix(" (zero-shot)")
     assert problems(browser) == []

@@ -109,6 +109,11 @@ class TextTower:
             raise cannot_load(self._entry, error) from None
         if not hasattr(model, "get_text_features") or not hasattr(model, "logit_scale"):
             raise cannot_load(self._entry, ValueError(f"a {config.model_type} has no text tower to compare with."))
+        # Without the files of its vocabulary, `transformers` makes a tokenizer to which all words are one.
+        if len(tokenizer) <= len(set(tokenizer.all_special_tokens)):
+            raise cannot_load(
+                self._entry, ValueError("its tokenizer knows no word: files of the vocabulary lack.")
+            )
         # `transformers` only warns of parts that the files lack, and gives them random weights.
         if random := [name for name in report["missing_keys"] if not name.startswith("vision_model.")]:
             raise cannot_load(

@@ -30,6 +30,10 @@ class LinearProbe(ClassifierMixin, BaseEstimator):
     seed; here the same features, labels and `random_state` give the same probe on the same kind of machine. It is
     float32 on either device, where the published one uses mixed precision on the GPU.
 
+    Vectors are normalised once, before the training, which takes a float32 copy of them; scale and shift are
+    applied to the weights rather than to a batch, so no gradient of the vectors is needed. A step takes a half to
+    two thirds of the time of layers one after another, and differs from theirs by rounding alone.
+
     Args:
         n_steps: Gradient steps; published 10,000.
         batch_size: Examples a step; published 2,048.
@@ -73,32 +77,41 @@ class LinearProbe(ClassifierMixin, BaseEstimator):
         X, y = validate_data(self, X, y, dtype=(np.float32, np.float64))
         self.classes_, codes = encode_labels(y, least=2)
 
+        class ScaledLinear(torch.nn.Module):
+            """A linear layer on normalised vectors times a scale, plus a shift."""
+
+            def __init__(self, d: int, k: int) -> None:
+                super().__init__()
+                self.scale = torch.nn.Parameter(torch.ones(d))
+                self.shift = torch.nn.Parameter(torch.zeros(d))
+                self.linear = torch.nn.Linear(d, k)
+
+            def folded(self) -> "tuple[torch.Tensor, torch.Tensor]":
+                return self.linear.weight * self.scale, self.linear(self.shift)
+
+            def forward(self, normalised: "torch.Tensor") -> "torch.Tensor":
+                return torch.nn.functional.linear(normalised, *self.folded())
+
         def make() -> "tuple[torch.nn.Module, torch.optim.Optimizer]":
-            norm, linear = (
-                torch.nn.LayerNorm(X.shape[1], eps=EPSILON),
-                torch.nn.Linear(X.shape[1], len(self.classes_)),
-            )
+            model = ScaledLinear(X.shape[1], len(self.classes_))
             groups: list[dict[str, Any]] = [
-                {"params": [linear.weight], "weight_decay": self.weight_decay},
-                {"params": [norm.weight, norm.bias, linear.bias], "weight_decay": 0.0},
+                {"params": [model.linear.weight], "weight_decay": self.weight_decay},
+                {"params": [model.scale, model.shift, model.linear.bias], "weight_decay": 0.0},
             ]
-            optimizer = torch.optim.AdamW(groups, lr=self.learning_rate)
-            return torch.nn.Sequential(norm, linear), optimizer
+            return model, torch.optim.AdamW(groups, lr=self.learning_rate)
 
         model: Any = train(
             make,
             torch.nn.functional.cross_entropy,
-            X,
+            _normalised(X),
             codes,
             n_steps=self.n_steps,
             batch_size=self.batch_size,
             seed=check_random_state(self.random_state).randint(2**31),
             device=self.device,
         )
-        norm, linear = model
         with torch.no_grad():
-            self.coef_ = (linear.weight * norm.weight).numpy()
-            self.intercept_ = linear(norm.bias).numpy()
+            self.coef_, self.intercept_ = (one.numpy() for one in model.folded())
         return self
 
     def predict_proba(self, X: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "m k"]:
@@ -119,3 +132,14 @@ class LinearProbe(ClassifierMixin, BaseEstimator):
             variance = np.square(centred).mean(axis=1, keepdims=True)
             logits[rows] = (centred / np.sqrt(variance + X.dtype.type(EPSILON))) @ self.coef_.T + self.intercept_
         return logits
+
+
+def _normalised(features: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+    """Return float32 vectors of mean 0 and variance 1 over their own values, as PyTorch's `layer_norm`."""
+    import torch
+
+    normalised = np.empty(features.shape, np.float32)
+    for rows in row_blocks(*features.shape):
+        block = torch.from_numpy(np.ascontiguousarray(features[rows], dtype=np.float32))
+        normalised[rows] = torch.nn.functional.layer_norm(block, block.shape[1:], eps=EPSILON).numpy()
+    return normalised

@@ -73,7 +73,8 @@ def train(
                 order = torch.randperm(len(inputs))
             batch, order = order[:batch_size].to(inputs.device), order[batch_size:]
             optimizer.zero_grad()
-            loss(model(inputs[batch].to(device)), labels[batch].to(device)).backward()
+            # Whole rows are copied faster by this than by an index.
+            loss(model(inputs.index_select(0, batch).to(device)), labels[batch].to(device)).backward()
             optimizer.step()
             rate = learning_rate_after(step, n_steps, first_rate)
             for parameters in optimizer.param_groups:

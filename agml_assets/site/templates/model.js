@@ -11,10 +11,10 @@
       parameters === null ? "number of parameters not stated" : `${parameters < 9.5e6 ? fixed(parameters / 1e6, 1) : whole(parameters / 1e6)} M parameters`,
       models.resolution[row] === null ? "resolution not stated" : `${models.resolution[row]} px`,
       textAt(models.released, row) ? `released ${textAt(models.released, row)}` : "release date not stated",
-      published(row) ? "published results" : "evaluated here"];
+      published(row) ? "published results" : "evaluated here", published(row) ? null : textAt(models.how, row)];
     return said.filter(Boolean).join(" · ");
   }
-  // Its published row, or the rows of ours that a published one belongs to.
+  // Its other rows: published, or of another way of answering.
   function sameModel(row) {
     const own = textAt(models.own, row);
     return own === null ? [] : models.id.map((_, other) => other).filter(other => other !== row && textAt(models.own, other) === own);
@@ -75,7 +75,7 @@
     const same = sameModel(row);
     byId("others").hidden = !same.length;
     byId("others").replaceChildren(...(same.length ? ["The same model, ", ...same.flatMap((other, place) =>
-      [place ? ", " : "", link(published(other) ? "as published" : "evaluated here", "model.html", {model: modelId(models, other)})]), "."] : []));
+      [place ? ", " : "", link(published(other) ? "as published" : textAt(models.how, other), "model.html", {model: modelId(models, other)})]), "."] : []));
     const found = scores.flatMap((list, subject) => list.flatMap((one, place) => one[0] === row
       ? [{subject, one, run: runs.places[subject][place], place: placeIn(best[subject][Number(published(row))], one[1]), n: best[subject][Number(published(row))].length}] : []));
     const over = means.flatMap(mean => mean.scores.filter(one => one[0] === row).map(one => ({of: mean.of, count: mean.subjects.length, one,

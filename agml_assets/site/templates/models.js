@@ -1,4 +1,4 @@
-// Models on frozen features: their scores on the tasks and datasets that are shown, means over these, two plots.
+// Models, each way of answering a row: their scores on the tasks and datasets that are shown, means over these, two plots.
 const SIZES = [["0-50", 0, 50], ["50-100", 50, 100], ["100-400", 100, 400], ["400-1000", 400, 1000], ["1000-2000", 1000, 2000], ["2000-", 2000, Infinity]];
 const SIZE_NAMES = {"0-50": "under 50 M", "50-100": "50 to 100 M", "100-400": "100 to 400 M", "400-1000": "400 M to 1 B", "1000-2000": "1 to 2 B", "2000-": "2 B and more"};
 const IMAGENET = "imagenet1k";
@@ -119,6 +119,7 @@ function scatter(box, points, {xName, yName, xTicks, xText, alternative}) {
   const {models, subjects, reasons, agreement} = DATA, n = models.id.length;
   const scores = readScores(DATA.scores);
   const kindAt = place => textAt(subjects.kind, place), isPublished = row => textAt(models.source, row) === "published";
+  const isFrozen = row => textAt(models.how, row) === "frozen features";
   const all = subjects.key.map((_, place) => place);
   const MEANS = [["mean-task", "task", "Mean over tasks"], ["mean-dataset", "dataset", "Mean over datasets"]].filter(([, kind]) => all.some(place => kindAt(place) === kind));
   const setOf = places => [...places].sort((a, b) => a - b).join();
@@ -150,14 +151,14 @@ function scatter(box, points, {xName, yName, xTicks, xText, alternative}) {
       && (modality === null || subjects.modality.at[place] === modality));
   }
   function shownRows(places) {
-    const family = chosen("family", models.family), source = chosen("source", models.source);
+    const family = chosen("family", models.family), source = chosen("source", models.source), how = chosen("how", models.how);
     const size = SIZES.find(([name]) => name === state.get("size"));
     const resolution = state.get("resolution");
     const matches = searcher(state.get("q"));
     const rows = [];
     for (let row = 0; row < n; row++) {
       const millions = models.parameters[row] === null ? null : models.parameters[row] / 1e6;
-      if ((family === null || models.family.at[row] === family) && (source === null || models.source.at[row] === source)
+      if ((family === null || models.family.at[row] === family) && (source === null || models.source.at[row] === source) && (how === null || models.how.at[row] === how)
         && (!size || (millions !== null && millions >= size[1] && millions < size[2]))
         && (!resolution || `${models.resolution[row]}` === resolution) && matches(searchable[row])
         && places.some(place => scores[place].has(row))) rows.push(row);
@@ -277,8 +278,10 @@ function scatter(box, points, {xName, yName, xTicks, xText, alternative}) {
     const offered = [...means, ...places.map(place => ({id: columnId(place), name: textAt(subjects.name, place), place}))];
     const column = offered.find(one => one.id === state.get("on")) || offered[0];
     choice.replaceChildren(...offered.map(one => make("option", {value: one.id}, one.name)));
+    byId("one-file").hidden = true;
     if (!column) return oneTable.show([]);
     choice.value = column.id;
+    showFile("one-file", column.mean ? `*${column.id === "mean-task" ? "mean_over_tasks" : "mean_over_datasets"}` : subjects.key[column.place]);
     const found = rows.map(row => [row, column.mean ? column.mean(row).score : scores[column.place].get(row)]).filter(([, one]) => one);
     const lows = found.map(([, one]) => hasEnds(one) ? one[3] : one[1]), highs = found.map(([, one]) => hasEnds(one) ? one[4] : one[1]);
     const from = Math.floor(20 * Math.min(...lows)) / 20, to = Math.ceil(20 * Math.max(...highs)) / 20;
@@ -286,6 +289,13 @@ function scatter(box, points, {xName, yName, xTicks, xText, alternative}) {
     oneTable.show(found.map(([row, one]) => ({row, one, from, to, order: order(row)})));
     byId("one-note").textContent = noteOn(column, found.length ? `Dots stand on a scale from ${hundred(from)} to ${hundred(to)}.` : "");
   }
+  // Files lie beside the page and follow no filter.
+  function showFile(id, of) {
+    const file = DATA.plots[of];
+    byId(id).hidden = !file;
+    if (file) byId(id).replaceChildren(make("a", {href: file}, "Download as SVG"), ": all models evaluated here, whatever is filtered.");
+  }
+  showFile("imagenet-file", "*imagenet");
   function noteOn(column, scale) {
     if (column.mean) return `Mean over ${plural(column.over.length, column.kind)} of the models that have them all. ${scale}`;
     const {place} = column, examples = subjects.examples[place], groups = subjects.groups[place];
@@ -306,8 +316,9 @@ function scatter(box, points, {xName, yName, xTicks, xText, alternative}) {
   const imagenetTable = listing("imagenet-list", plotColumns("ImageNet-1K × 100", point => fixed(point.x, 1)), {step: 15, sort: "2d"});
   const sizeTable = listing("size-list", plotColumns("Parameters, M", point => sizeText(models.parameters[point.row])), {step: 15, sort: "2d"});
   const orderOf = alphabetical(models.name);
+  // Lines through frozen features alone: other ways of answering follow other lines.
   function pointsOf(rows, mean, xOf) {
-    return rows.map(row => ({row, x: xOf(row), y: mean.mean(row).score?.[1] ?? null, published: isPublished(row), order: orderOf(row), name: textAt(models.name, row)}))
+    return rows.filter(isFrozen).map(row => ({row, x: xOf(row), y: mean.mean(row).score?.[1] ?? null, published: isPublished(row), order: orderOf(row), name: textAt(models.name, row)}))
       .filter(point => point.x !== null && point.y !== null).map(point => ({...point, y: 100 * point.y}));
   }
   function fitText(points) {
@@ -335,7 +346,7 @@ function scatter(box, points, {xName, yName, xTicks, xText, alternative}) {
       byId(part).hidden = !points.length;
       if (!points.length) continue;
       const over = `mean over ${plural(mean.over.length, mean.kind)}`;
-      byId(said).textContent = `${xName.replace(" × 100", "").replace(", log scale", ", as a logarithm,")} against the ${over}, with least-squares lines. ${fitText(points)}.`;
+      byId(said).textContent = `${xName.replace(" × 100", "").replace(", log scale", ", as a logarithm,")} against the ${over}, with least-squares lines${rows.every(isFrozen) ? "" : "; frozen features alone"}. ${fitText(points)}.`;
       table.show(points);
       drawings.push(() => scatter(byId(id), points, {xName, yName: `M${over.slice(1)} × 100`, xTicks, xText, alternative: byId(said).textContent}));
     }
@@ -372,6 +383,7 @@ function scatter(box, points, {xName, yName, xTicks, xText, alternative}) {
   }
   offer("family", models.family.texts, countOf(models.family));
   offer("source", models.source.texts, countOf(models.source));
+  offer("how", models.how.texts, countOf(models.how));
   const sizeCounts = SIZES.map(([, from, to]) => models.parameters.filter(value => value !== null && value / 1e6 >= from && value / 1e6 < to).length);
   const sizeField = byId("size");
   sizeField.append(...SIZES.flatMap(([name], place) => sizeCounts[place] ? [make("option", {value: name}, `${SIZE_NAMES[name]} (${sizeCounts[place]})`)] : []));
