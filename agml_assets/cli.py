@@ -8,8 +8,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from agml_assets import evaluator, prefetch, slurm
-from agml_assets.compression import commands as compression
+from agml_assets import compression_command, evaluator, prefetch, slurm
 from agml_assets.errors import UserError
 from agml_assets.leaderboard import commands as leaderboard
 from agml_assets.progress import show_log
@@ -77,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     slurm.add_parser(commands)
     evaluator.add_parser(commands)
     leaderboard.add_parser(commands)
-    compression.add_parser(commands)
+    compression_command.add_parser(commands)
     return parser
 
 

@@ -163,6 +163,14 @@ EVALUATION = {
 
 MODEL_REPORT = {"evaluation/report": {"evaluation/run_record"}}
 
+COMPRESSION = {
+    "compression/submission": {"embeddings/embeddings", "embeddings/duplicate_groups"},
+    "compression/task_scores": {"compression/submission"},
+    "compression/summary": {"compression/task_scores"},
+}
+
+COMPARED = {"compression/leaderboard": {"compression/summary"}}
+
 CHECKS = {
     ("dataset/image_index", "images_are_readable", True),
     ("dataset/splits", "split_recipes_were_followed", False),
@@ -233,6 +241,8 @@ def test_the_graph_has_these_assets_and_dependencies(specs):
         "report/croissant": reported | {"report/issues"},
         **EVALUATION,
         **MODEL_REPORT,
+        **COMPRESSION,
+        **COMPARED,
         **LEADERBOARD,
         **SITE,
     }
@@ -244,6 +254,7 @@ def test_an_asset_stands_in_the_group_of_its_room(specs):
         "result": "report",
         "config_used": "report",
         "evaluation/report": "model_report",  # of all pairs, in its own job
+        "compression/leaderboard": "compression_leaderboard",  # of all submissions, in its own job
     }
 
 
@@ -269,9 +280,12 @@ def test_every_check_has_its_partition_and_blocks_only_where_a_number_would_be_f
 def test_the_heaviest_dataset_comes_first(specs):
     partitions = specs["dataset/image_index"].partitions_def
     assert partitions.get_partition_keys() == ["large", "small"]
-    whole = SITE.keys() | LEADERBOARD.keys() | MODEL_REPORT.keys()
-    of_pairs = EVALUATION.keys()
-    assert all(spec.partitions_def == partitions for key, spec in specs.items() if key not in whole | of_pairs)
+    whole = SITE.keys() | LEADERBOARD.keys() | MODEL_REPORT.keys() | COMPARED.keys()
+    of_pairs, of_submissions = EVALUATION.keys(), COMPRESSION.keys()
+    others = whole | of_pairs | of_submissions
+    assert all(spec.partitions_def == partitions for key, spec in specs.items() if key not in others)
+    [submissions] = {specs[key].partitions_def for key in of_submissions}
+    assert {"digits-all", "sample-pca-16"} <= set(submissions.get_partition_keys())
     assert all(specs[key].partitions_def is None for key in whole)
     pairs = {specs[key].partitions_def for key in of_pairs}
     assert len(pairs) == 1
@@ -293,6 +307,8 @@ def test_each_job_holds_what_its_name_says():
             "training_quality",
             "evaluate_models",
             "model_report",
+            "compression",
+            "compression_leaderboard",
             "leaderboard",
             "site_files",
         )
@@ -315,6 +331,8 @@ def test_each_job_holds_what_its_name_says():
     assert selected["training_quality"] == trained | phase_3 | report
     assert selected["evaluate_models"] == set(EVALUATION)
     assert selected["model_report"] == set(MODEL_REPORT)
+    assert selected["compression"] == set(COMPRESSION)
+    assert selected["compression_leaderboard"] == set(COMPARED)
     assert selected["leaderboard"] == set(LEADERBOARD)
     assert selected["site_files"] == set(SITE)
 

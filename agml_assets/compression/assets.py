@@ -2,19 +2,21 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from agml_assets.compression import steps
-from agml_assets.compression.leaderboard import write_leaderboard
-from agml_assets.compression.steps import CODE_VERSIONS, SubmissionRun
+from agml_assets.compression.artifacts import CODE_VERSIONS
 from agml_assets.embeddings.artifacts import DUPLICATE_GROUPS, EMBEDDINGS
 from agml_assets.errors import UserError
 from agml_assets.recording import OWNERS, asset_key, table
 from agml_assets.registry.submissions import load_submissions
 from agml_assets.store import PLATFORM, Sidecar
 from agml_assets.workspace import Workspace
+
+if TYPE_CHECKING:  # probes and codecs are loaded by the runs that need them, not with the graph
+    from agml_assets.compression.steps import SubmissionRun
 
 GROUP = "compression"
 LEADERBOARD_GROUP = "compression_leaderboard"
@@ -48,7 +50,7 @@ def build_assets(submissions: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefi
         context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]
     ) -> dg.MaterializeResult:
         """Read the file, or compress what is named."""
-        with _opened(context, workspace) as run:
+        with _opened(context, workspace) as (steps, run):
             made = steps.make_submission(run)
             facts = {f"{name}_count": float(made.info[name]) for name in ("embeddings", "dimensions")}
             facts["bytes_per_embedding"] = float(made.info["bytes_per_embedding"])
@@ -61,7 +63,7 @@ def build_assets(submissions: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefi
         context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]
     ) -> dg.MaterializeResult:
         """Fit probes to the embeddings, out of fold, at their optimum."""
-        with _opened(context, workspace) as run:
+        with _opened(context, workspace) as (steps, run):
             made = steps.make_task_scores(run)
             found = run.read("task_scores")
             rows = [
@@ -80,7 +82,7 @@ def build_assets(submissions: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefi
     @submission_asset("summary", "The submission in a few numbers: size, mean, scores.", "json", [task_scores])
     def summary(context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]) -> dg.MaterializeResult:
         """Sum up the stored scores."""
-        with _opened(context, workspace) as run:
+        with _opened(context, workspace) as (steps, run):
             made = steps.make_summary(run)
             found = run.read("summary")
             facts = {
@@ -105,6 +107,8 @@ def _leaderboard_asset(summary: dg.AssetsDefinition) -> dg.AssetsDefinition:
     )
     def leaderboard(workspace: dg.ResourceParam[Workspace]) -> dg.MaterializeResult:
         """Compare the stored scores of however many submissions there are."""
+        from agml_assets.compression.leaderboard import write_leaderboard
+
         try:
             written = write_leaderboard(workspace, load_submissions())
         except UserError as error:
@@ -129,17 +133,21 @@ def _leaderboard_asset(summary: dg.AssetsDefinition) -> dg.AssetsDefinition:
 
 
 @contextmanager
-def _opened(context: dg.AssetExecutionContext, workspace: Workspace) -> Iterator[SubmissionRun]:
+def _opened(
+    context: dg.AssetExecutionContext, workspace: Workspace
+) -> "Iterator[tuple[ModuleType, SubmissionRun]]":
     """Open the run's submission and hold it against other runs; a user's mistake is a permanent failure."""
+    from agml_assets.compression import steps
+
     try:
-        run = SubmissionRun(load_submissions().get(context.partition_key), workspace)
+        run = steps.SubmissionRun(load_submissions().get(context.partition_key), workspace)
         with run.held(f"run {context.run.run_id}"):
-            yield run
+            yield steps, run
     except UserError as error:
         raise dg.Failure(error.message, allow_retries=False) from None
 
 
-def _result(run: SubmissionRun, step: str, made: Sidecar, facts: dict[str, Any]) -> dg.MaterializeResult:
+def _result(run: "SubmissionRun", step: str, made: Sidecar, facts: dict[str, Any]) -> dg.MaterializeResult:
     path = run.workspace.store.path(PLATFORM, run.file(step))
     return dg.MaterializeResult(
         metadata={

@@ -11,9 +11,10 @@ from typing import Any
 from blake3 import blake3
 from upath import UPath
 
+from agml_assets.compression.artifacts import FILES
 from agml_assets.compression.exact.evaluate import ExactResult, to_json
 from agml_assets.compression.exact.ranking import Comparison, compare_methods
-from agml_assets.compression.steps import FILES, SubmissionRun
+from agml_assets.compression.steps import SubmissionRun
 from agml_assets.compression.stored_scores import result_from_json
 from agml_assets.errors import UserError
 from agml_assets.registry.submissions import SubmissionRegistry

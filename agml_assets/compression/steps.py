@@ -18,6 +18,7 @@ import polars as pl
 from blake3 import blake3
 from jaxtyping import Float32
 
+from agml_assets.compression.artifacts import CODE_VERSIONS, FILES
 from agml_assets.compression.codecs import compress
 from agml_assets.compression.digits import load_digits
 from agml_assets.compression.embed import dataset_embeddings
@@ -31,12 +32,6 @@ from agml_assets.locks import exclusive
 from agml_assets.registry.submissions import DIGITS, SubmissionEntry
 from agml_assets.store import PLATFORM, Sidecar, file_digest
 from agml_assets.workspace import Workspace
-
-FILES = {"submission": "submission.parquet", "task_scores": "task_scores.json", "summary": "summary.json"}
-"""The artifacts of a submission, each made from the one before."""
-
-CODE_VERSIONS = {"submission": "1", "task_scores": "1", "summary": "1"}
-"""Raised whenever a step would make other content from the same inputs."""
 
 
 @dataclass(frozen=True)
