@@ -4,17 +4,21 @@ All models share the features; they differ in the rows they leave out. What the 
 """
 
 import logging
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import combinations
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from threadpoolctl import threadpool_limits
 
 from agml_assets.compression.exact.ridge import standardise, training_scales
 
 logger = logging.getLogger(__name__)
+
+_Result = TypeVar("_Result")
 
 PENALTIES = tuple(np.geomspace(1e-4, 1e2, 10).tolist())
 """Per training example: 1 / (C n) of scikit-learn's C. From hardly any to all weights near 0."""
@@ -24,7 +28,10 @@ TOLERANCE = 1e-7
 
 _SEARCH_TOLERANCE = 1e-3  # the loss left out changes by some 1e-5 on the way from here to the optimum
 _MAX_NEWTON, _MAX_CONJUGATE, _MAX_HALVINGS = 60, 60, 20
-_BLOCK_VALUES = 1 << 22  # logits of models fitted at once
+_BLOCK_VALUES = 1 << 20  # logits of models fitted at once: they stay in the cache
+_CHUNKS = 4  # at least, so that every core has some
+_INNER_STEPS = 2  # a penalty is chosen on the folds up to so many places before and behind
+_WORSE_IN_A_ROW = 2  # the search ends where so many weaker penalties in a row lose more
 _RANK = 1e-10  # axes with less of the largest variance are left to the penalty
 
 
@@ -53,13 +60,14 @@ def predict_out_of_fold(
     The model of a fold is scikit-learn's `make_pipeline(StandardScaler(), LogisticRegression(C=1 / (a n_train),
     class_weight="balanced"))` at its optimum on the training part: binomial for two classes, multinomial for more,
     each example of weight n_train / (K n_class). The penalty a is chosen by cross-validation inside the training
-    part, whose folds are the other folds of the repeat: the one with the least log loss of their left-out rows,
-    classes weighted alike, of equals the largest. The model for fold i inside the training part of fold j lacks
-    both, as does the one for fold j inside that of i: k (k - 1) / 2 fits serve all folds. Groups that the folds
-    keep whole are whole inside as well.
+    part: the one with the least log loss, classes weighted alike, of the rows of four other folds, the two before
+    and the two behind, each predicted by a model that lacks it as well; of equals the largest. The model for fold i
+    inside the training part of fold j is that for fold j inside that of i: 2 k fits serve k folds. Penalties are
+    tried from the largest on; where two in a row lose more, none smaller is. Groups that the folds keep whole are
+    whole inside as well.
 
-    All models are fitted side by side by Newton's method, its steps by conjugate gradients (Nocedal and Wright
-    2006, Numerical Optimization, section 7.1): a product with the features serves all models.
+    Models are fitted side by side by Newton's method, its steps by conjugate gradients (Nocedal and Wright 2006,
+    Numerical Optimization, section 7.1): a product with the features serves many models.
 
     Args:
         features: Finite.
@@ -84,13 +92,17 @@ def predict_out_of_fold(
     outer = [(repeat, fold) for repeat in range(len(folds)) for fold in range(n_folds)]
     inside = np.stack([folds[repeat] != fold for repeat, fold in outer])
     predicted = np.empty(folds.shape, np.int64)
-    for some in problem.chunks(len(outer)):
+
+    def predict(some: slice) -> None:
         at = grid[[best[one] for one in outer[some]]]
+        near = _Models(problem, inside[some], np.float32).fit(at, _SEARCH_TOLERANCE, None)
         models = _Models(problem, inside[some], np.float64)
-        logits = models.logits(models.fit(at, TOLERANCE, None))
+        logits = models.logits(models.fit(at, TOLERANCE, near.astype(np.float64)))
         for place, (repeat, fold) in enumerate(outer[some]):
             out = folds[repeat] == fold
             predicted[repeat, out] = _decide(logits[out, place])
+
+    _side_by_side(predict, problem.chunks(len(outer)))
     return LogisticPredictions(predicted, grid[best])
 
 
@@ -107,10 +119,8 @@ def lacks_class(codes: Int[np.ndarray, " n"], n_classes: int, folds: Int[np.ndar
 def _search(
     problem: "_Problem", folds: Int[np.ndarray, "r n"], grid: Float[np.ndarray, " a"], n_folds: int
 ) -> Float[np.ndarray, "a r k"]:
-    """Return the loss left out inside each training part at each penalty."""
-    n_repeats = len(folds)
-    pairs = [(repeat, *two) for repeat in range(n_repeats) for two in combinations(range(n_folds), 2)]
-    losses = np.zeros((len(grid), n_repeats, n_folds))
+    """Return the loss left out inside each training part at each penalty; infinite where none was tried."""
+    pairs = [(repeat, *two) for repeat in range(len(folds)) for two in _neighbours(n_folds)]
     counts = np.stack(
         [
             [np.bincount(problem.codes[row != fold], minlength=problem.n_classes) for fold in range(n_folds)]
@@ -118,19 +128,49 @@ def _search(
         ]
     )
     shares = 1 / (problem.n_classes * counts)  # weight of an example of each class in a training part
-    for some in problem.chunks(len(pairs)):
+
+    def search(some: slice) -> Float[np.ndarray, "a r k"]:
         inside = np.stack([(folds[r] != first) & (folds[r] != second) for r, first, second in pairs[some]])
         models = _Models(problem, inside, np.float32)
+        lost = np.zeros((len(grid), len(folds), n_folds))
+        of_models = np.full((len(grid), len(inside)), np.inf)
         weights = None
         for place, penalty in enumerate(grid):
             weights = models.fit(np.full(len(inside), penalty), _SEARCH_TOLERANCE, weights)
             logits = models.logits(weights)
+            of_models[place] = 0
             for model, (repeat, *two) in enumerate(pairs[some]):
                 for outer, inner in (two, two[::-1]):
                     rows = np.flatnonzero(folds[repeat] == inner)
                     loss = _losses(logits[rows, model].astype(np.float64), problem.codes[rows])
-                    losses[place, repeat, outer] += loss @ shares[repeat, outer][problem.codes[rows]]
-    return losses
+                    weighted = loss @ shares[repeat, outer][problem.codes[rows]]
+                    lost[place, repeat, outer] += weighted
+                    of_models[place, model] += weighted
+            if (place - of_models.argmin(axis=0) >= _WORSE_IN_A_ROW).all():
+                for repeat, *two in pairs[some]:
+                    lost[place + 1 :, repeat, two] = np.inf
+                break
+        return lost
+
+    return np.sum(_side_by_side(search, problem.chunks(len(pairs))), axis=0)
+
+
+def _neighbours(n_folds: int) -> list[tuple[int, int]]:
+    """Return the pairs of folds of which each chooses the other's penalty: those near in the circle of folds."""
+    steps = range(1, min(_INNER_STEPS, n_folds // 2) + 1)
+    pairs = {
+        (min(two), max(two))
+        for fold in range(n_folds)
+        for step in steps
+        for two in [(fold, (fold + step) % n_folds)]
+    }
+    return sorted(pairs)
+
+
+def _side_by_side(work: Callable[[slice], _Result], chunks: Sequence[slice]) -> list[_Result]:
+    """Do the work on every chunk, in threads; what a chunk is does not depend on the machine."""
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        return list(pool.map(work, chunks))
 
 
 class _Problem:
@@ -153,7 +193,7 @@ class _Problem:
         self.axes, self.variances = axes[:, kept], squares[kept]
 
     def chunks(self, n_models: int) -> list[slice]:
-        size = max(1, _BLOCK_VALUES // (len(self.codes) * self.columns))
+        size = max(1, min(_BLOCK_VALUES // (len(self.codes) * self.columns), -(-n_models // _CHUNKS)))
         return [slice(first, first + size) for first in range(0, n_models, size)]
 
 

@@ -73,6 +73,16 @@ def test_the_penalty_is_the_one_that_folds_inside_the_training_part_favour(n, d,
         assert ours.penalties[0, outer] == PENALTIES[int(losses.argmin())]
 
 
+@pytest.mark.parametrize(("folds", "partners"), [(3, 2), (4, 3), (5, 4), (6, 4), (10, 4)])
+def test_a_fold_chooses_its_penalty_on_the_two_before_and_behind_or_on_all_that_there_are(folds, partners):
+    pairs = logistic._neighbours(folds)
+    assert len(set(pairs)) == len(pairs)
+    for fold in range(folds):
+        near = {(fold + step) % folds for step in (-2, -1, 1, 2)} - {fold}
+        assert {one for pair in pairs if fold in pair for one in pair} - {fold} == near
+        assert len(near) == partners
+
+
 def test_classes_that_no_line_can_divide_wrongly_are_fitted_as_well():
     features = np.r_[np.full((40, 1), -1.0), np.full((40, 1), 1.0)] + 0.01 * np.arange(80)[:, None] / 80
     codes = np.repeat([0, 1], 40)
