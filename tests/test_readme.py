@@ -44,6 +44,7 @@ MANY = ("agml-assets run sample bean_disease_uganda", "agml-assets run --all")
 LEADERBOARD = "dagster job execute -m agml_assets.definitions -j leaderboard"
 EVALUATE = "agml-assets evaluate sample --model efficientnet_lite0"
 MODEL_REPORT = "dagster job execute -m agml_assets.definitions -j model_report"
+COMPRESSION = "agml-assets compression evaluate digits-all digits-pca-8 digits-pq-4"
 SITE = "dagster job execute -m agml_assets.definitions -j site_files"
 BACKFILL = "dagster job backfill -w workspace.yaml -j benchmark "
 SOME = BACKFILL + "--partitions sample,bean_disease_uganda --noprompt"
@@ -92,7 +93,7 @@ def shell(command: str, root: Path, env: dict[str, str]) -> subprocess.Completed
 
 def test_no_command_of_the_readme_is_untested():
     tested = {*MAKE, ACTIVATE, *PIP, FOLDER, *REMOTE, *MANY, *EXPORTS, BENCHMARK, ONE_METRIC, SITE, SOME, ALL}
-    tested |= {LEADERBOARD, EVALUATE, MODEL_REPORT}
+    tested |= {LEADERBOARD, EVALUATE, MODEL_REPORT, COMPRESSION}
     assert {line for block in blocks("sh") for line in block.splitlines()} == tested
 
 
@@ -203,7 +204,7 @@ def benchmarked(tmp_path_factory):
     root = tmp_path_factory.mktemp("readme")
     env = environment(root)
     (root / "performance").mkdir()
-    for command in (BENCHMARK, EVALUATE, MODEL_REPORT, SITE, LEADERBOARD):
+    for command in (BENCHMARK, EVALUATE, MODEL_REPORT, SITE, LEADERBOARD, COMPRESSION):
         done = shell(command, root, env)
         assert done.returncode == 0, done.stderr[-3000:]
     return root, env
@@ -260,6 +261,16 @@ def test_the_models_page_shows_the_evaluation_of_the_sample(benchmarked):
 
 
 @pytest.mark.slow
+def test_the_digits_that_keep_all_pixels_keep_most(benchmarked):
+    root, _ = benchmarked
+    board = json.loads((root / "results/_platform/compression/leaderboard.json").read_text())
+    standings = board["phases"]["digits"]["standings"]
+    assert [one["submission"] for one in standings] == ["digits-all", "digits-pq-4", "digits-pca-8"]
+    assert [one["bytes_per_embedding"] for one in standings] == [256, 3.5, 32]
+    assert standings[0]["tasks"]["digit"]["score"] > 0.9
+
+
+@pytest.mark.slow
 def test_results_lie_where_the_table_says(benchmarked):
     root, _ = benchmarked
     places = re.findall(r"^\| `((?:<dataset>|_platform)/[^`]*)`", README, re.M)
@@ -270,12 +281,14 @@ def test_results_lie_where_the_table_says(benchmarked):
 
 
 def test_the_table_of_jobs_is_complete():
+    from jobs.compression_jobs import compression_jobs
     from jobs.dataset_jobs import build_jobs
     from jobs.evaluation_jobs import evaluation_jobs
     from jobs.leaderboard_jobs import leaderboard_job
     from jobs.site_jobs import site_files_job
 
-    jobs = [job.name for job in (*build_jobs(), site_files_job(), leaderboard_job(), *evaluation_jobs())]
+    made = (*build_jobs(), site_files_job(), leaderboard_job(), *evaluation_jobs(), *compression_jobs())
+    jobs = [job.name for job in made]
     table = README.partition("| job |")[2].partition("\n\n")[0]
     assert re.findall(r"^\| `(\w+)` \|", table, re.M) == jobs
 
