@@ -134,6 +134,7 @@ def test_the_chart_places_scores_by_the_logarithm_of_bytes(browser, opened):  # 
         svg = browser.find_element(By.CSS_SELECTOR, "#sizes svg")
         assert svg.get_attribute("aria-label") == said(browser, "size-said")
     browser.execute_script("document.querySelectorAll('details').forEach(part => { part.open = true; });")
+    browser.execute_script(SPOKEN)
     assert column(browser, "size-list", "R² on yield × 100 and 95 % interval")[0] == "85.0 [83.0, 87.0]"
     assert column(browser, "tasks", "Samples") == ["30", "1,200"]
     assert column(browser, "tasks", "Not scored on it") == ["none", "half"]
@@ -156,7 +157,8 @@ def test_a_submission_opens_with_its_matrix_in_numbers(browser, opened):  # noqa
         "Most often winter wheat is taken for rice: 3 of 8."
     )
     rows = browser.execute_script(
-        "return [...document.querySelectorAll('.matrix tr')].map(row => [...row.cells].map(cell => cell.innerText));"
+        "return [...document.querySelectorAll('.matrix tr')]"
+        ".map(row => [...row.cells].map(cell => cell.innerText));"
     )
     assert rows == [
         ["True \\ predicted", "1", "2", "3"],
@@ -246,13 +248,13 @@ def test_one_submission_alone_has_no_pairs_and_no_other_order(browser, opened, p
     ],
 )
 def test_every_view_is_without_barrier_error_request_or_scroll(
-    browser,
+    browser,  # noqa: F811
     opened,
     place,
     page,
     fragment,
     width,
-    theme,  # noqa: F811
+    theme,
 ):
     opened(fragment, page=page, width=width, theme=theme)
     browser.execute_script((files("axe_core_python") / "axe.min.js").read_text("utf-8"))
