@@ -114,6 +114,11 @@ def submissions_data(results: EmbeddingResults) -> dict[str, Any]:
     }
 
 
+def missing_submissions(results: EmbeddingResults) -> dict[str, str]:
+    """Return why submissions are in no table, by the folder that holds them."""
+    return {f"compression/{key}": why for key, why in ((results.leaderboard or {}).get("left_out") or {}).items()}
+
+
 def _phase(board: _Values) -> dict[str, Any]:
     standings, tasks = board["standings"], board["tasks"]
     places = {one["submission"]: place for place, one in enumerate(standings)}

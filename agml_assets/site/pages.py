@@ -22,7 +22,12 @@ from agml_assets.leaderboard.catalogue import Catalogue
 from agml_assets.site.page_catalogue import catalogue_data
 from agml_assets.site.page_columns import shown
 from agml_assets.site.page_comparison import compared_entries, comparison_data
-from agml_assets.site.page_embeddings import EmbeddingResults, embeddings_data, submissions_data
+from agml_assets.site.page_embeddings import (
+    EmbeddingResults,
+    embeddings_data,
+    missing_submissions,
+    submissions_data,
+)
 from agml_assets.site.page_left_out import left_out_data
 from agml_assets.site.page_models import HOW, OWN, ModelResults, models_data, runs_data
 from agml_assets.site.page_runs import details_of_board, runs_of_board
@@ -80,7 +85,8 @@ def build_pages(data: SiteData) -> dict[str, str]:
     count = Counter(run["dataset"] for run in board.get("runs") or ())
     catalogue = catalogue_data(data.catalogue.entries, data.reports, data.cards, count)
     agricultural = {name: facts.get("agricultural_task") for name, facts in (board.get("datasets") or {}).items()}
-    left_out = left_out_data(data.board, data.run_records, data.missing)
+    missing = {**data.missing, **missing_submissions(data.embeddings)}
+    left_out = left_out_data(data.board, data.run_records, missing)
     models = models_data(data.models, catalogue["name"], data.cards)
     embeddings = embeddings_data(data.embeddings)
     contents: dict[str, dict[str, Any]] = {
@@ -99,14 +105,14 @@ def build_pages(data: SiteData) -> dict[str, str]:
         "left_out": left_out,
     }
     numbers = {
-        **_headline(data, runs, others=len(catalogue["name"]) - len(data.catalogue.entries)),
+        **_headline(data, runs, len(missing), others=len(catalogue["name"]) - len(data.catalogue.entries)),
         **_models_headline(models),
         **_embeddings_headline(embeddings),
     }
     return {f"{name}.html": _render(name, content, numbers) for name, content in contents.items()}
 
 
-def _headline(data: SiteData, runs: Mapping[str, Any], others: int) -> dict[str, Any]:
+def _headline(data: SiteData, runs: Mapping[str, Any], missing: int, others: int) -> dict[str, Any]:
     """Return the numbers that the pages state in words, and the files that are missing."""
     counts = (data.run_records or {}).get("counts") or {}
     refused, doubted = counts.get("refused", 0), counts.get("with_warnings", 0)
@@ -121,14 +127,14 @@ def _headline(data: SiteData, runs: Mapping[str, Any], others: int) -> dict[str,
         "refused": refused,
         "doubted": doubted,
         "unranked": unranked,
-        "doubts": refused + doubted + unranked + len(data.missing),
+        "doubts": refused + doubted + unranked + missing,
         "datasets": statistics.datasets,
         "images": statistics.images,
         "others": others,
         "entries": len(data.catalogue.entries),
         "reports": len(data.reports),
         "cards": len(data.cards),
-        "missing": len(data.missing),
+        "missing": missing,
         "has_board": data.board is not None,
         "has_records": data.run_records is not None,
     }

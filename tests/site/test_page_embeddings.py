@@ -74,6 +74,14 @@ def test_what_is_left_out_or_lacks_a_task_is_told(results, phases):
     assert (unpack(incomplete["submission"]), incomplete["tasks"]["texts"]) == (["half"], ["yield"])
 
 
+def test_a_submission_that_is_left_out_is_so_of_the_whole_site(results):
+    pages = build_pages(SiteData(embeddings=results, missing={"beans": "no report yet"}))
+    missing = data_of(pages["left_out.html"])["missing"]
+    assert unpack(missing["name"]) == ["beans", "compression/never"]
+    assert all("Left out (2)" in page for page in pages.values())
+    assert "2 datasets, submissions or files are missing." in pages["left_out.html"]
+
+
 # --- A submission
 
 

@@ -150,7 +150,7 @@ def test_a_submission_opens_with_its_matrix_in_numbers(browser, opened):  # noqa
     browser.find_element(By.LINK_TEXT, "Method raw-64").click()
     browser.execute_script(SPOKEN)
     assert said(browser, "lead") == (
-        "Keeps 90.0 [88.0, 92.0] of 100, in the mean over all 2 tasks. Rank 1 of 3, shared with 1 other."
+        "Keeps 90.0 [88.0, 92.0] of 100, in the mean over 2 tasks. Rank 1 of 3, shared with 1 other."
     )
     assert said(browser, "figure-said").startswith(
         "26 of 30 samples are named right (86.7 %), out of fold, in the first repeat of the folds. "
@@ -277,3 +277,11 @@ def test_36_submissions_on_4_tasks_answer_at_once(browser, sites):  # noqa: F811
     """
     assert browser.execute_script(script) < 500
     assert problems(browser) == []
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+def test_a_matrix_of_30_classes_scrolls_in_its_box_and_the_page_does_not(browser, sites, width):  # noqa: F811
+    _, place = sites("large")
+    look(browser, (place / "submission.html").as_uri() + "#submission=method-3", width)
+    assert len(browser.find_elements(By.CSS_SELECTOR, ".matrix td")) == 900
+    assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth;")

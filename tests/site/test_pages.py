@@ -123,7 +123,8 @@ def test_refused_records_warnings_and_missing_datasets_are_all_listed(site):
     reasons = ["not between 0 and 1: f1 = 78.2", "none of its metrics is a score: loss"]
     assert sorted(unpack(left_out["unranked"]["why"])) == sorted(reasons)
     assert dict(zip(unpack(left_out["missing"]["name"]), unpack(left_out["missing"]["why"]), strict=True)) == {
-        "never_run": "no report yet"
+        "never_run": "no report yet",
+        "compression/never": "not evaluated yet: agml-assets compression evaluate never",
     }
     entries = sum(len(table["why"]["at"]) for table in left_out.values())
     assert all("Left out (" in page for page in pages.values())

@@ -78,7 +78,7 @@
     byId("size-file").hidden = !board.plot;
     if (board.plot) byId("size-file").replaceChildren(make("a", {href: board.plot}, "Download as SVG"), ": the mean kept, of all submissions of the phase.");
     redraw = () => scatter(byId("sizes"), points, {xName: "Bytes per embedding, log scale", yName: `${name} × 100`, xTicks: powersBetween, xText: tick => bytesText(10 ** tick),
-      alternative: byId("size-said").textContent, lines: false, least: 0.35, names: innerWidth < 480 ? 6 : 24, letters: innerWidth < 480 ? 24 : 40});
+      alternative: byId("size-said").textContent, lines: false, least: 0.35, names: innerWidth < 480 ? 6 : 40, letters: innerWidth < 480 ? 24 : 40});
     redraw();
   }
   // Names of a phase often begin alike; beside dots only what tells them apart is written.
@@ -136,8 +136,8 @@
     if (n) board.scale = scaleOf(board.means);
     const incomplete = board.incomplete.submission.at.map((_, row) => `${textAt(board.incomplete.submission, row)} lacks ${listAt(board.incomplete.tasks, row).map(wordsOf).join(", ")}`);
     byId("said").textContent = `${plural(n, "submission")} on ${plural(tasks.name.length, "task")}${incomplete.length ? `; ${plural(incomplete.length, "submission")} without a mean` : ""}.`;
-    byId("note").replaceChildren(`Kept: the score between what the labels alone allow (0) and everything (100); the mean is ${new Set(tasks.weight).size > 1 ? "weighted" : "unweighted"} over ${tasks.name.length === 1 ? "the one task" : `all ${tasks.name.length} tasks`}. `
-      + `Rank: 1 and the number of submissions that are better by more than chance. Bold and underlined: ${TIED}. `
+    byId("note").replaceChildren(`Kept: the score between what the labels alone allow (0) and everything (100); the mean is ${new Set(tasks.weight).size > 1 ? "weighted" : "unweighted"} over ${plural(tasks.name.length, "task")}. `
+      + `Rank: 1 plus the number of submissions that are better by more than chance. Bold and underlined: ${TIED}. `
       + "A floor, the score with labels dealt anew, stands beside scores that are not clearly above it."
       + (incomplete.length ? ` A mean over other tasks is another figure: ${incomplete.join("; ")}.` : ""));
     standings.show(submissions.key.map((_, row) => row), standingColumns(board));

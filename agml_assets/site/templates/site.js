@@ -382,10 +382,11 @@ function scatter(box, points, {xName, yName, xTicks, xText, yText = tick => `${t
     if (named >= (names || (width < 480 ? 4 : 10))) break;
     const text = shortName(point.name, letters), long = 7.2 * text.length;
     const x = px(point.x), y = py(point.y);
-    for (const [from, anchor, at] of [[x + 8, "start", x + 8], [x - 8 - long, "end", x - 8]]) {
-      const area = [from, y - 8, from + long, y + 7];
-      if (from < left || from + long > width || !free(area)) continue;
-      svg.append(drawn("text", {x: at.toFixed(1), y: (y + 4).toFixed(1), "text-anchor": anchor}, text));
+    const middle = [x - long / 2, "middle", x];
+    for (const [from, anchor, at, down] of [[x + 8, "start", x + 8, 0], [x - 8 - long, "end", x - 8, 0], [...middle, -17], [...middle, 17]]) {
+      const area = [from, y + down - 8, from + long, y + down + 7];
+      if (from < left || from + long > width || area[1] < top || area[3] > height - bottom || !free(area)) continue;
+      svg.append(drawn("text", {x: at.toFixed(1), y: (y + down + 4).toFixed(1), "text-anchor": anchor}, text));
       taken.push(area);
       named += 1;
       break;

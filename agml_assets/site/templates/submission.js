@@ -121,7 +121,7 @@
       bytes[row] === null ? "size not stored" : `${bytesText(bytes[row])} bytes per embedding${uncompressed[row] > bytes[row] ? ` of ${bytesText(uncompressed[row])} uncompressed` : ""}`,
       dimensions[row] === null ? null : plural(dimensions[row], "dimension"), embeddings[row] === null ? null : plural(embeddings[row], "embedding")].filter(Boolean).join(" · ");
     const mean = submissions.mean[row];
-    byId("lead").textContent = mean ? `Keeps ${hundred(mean[1])}${hasEnds(mean) ? ` ${endsText(mean)}` : ""} of 100, in the mean over ${tasks[row].length === 1 ? "one task" : `all ${tasks[row].length} tasks`}. Rank ${whole(submissions.rank[row])} of ${whole(submissions.of[row])}${submissions.sharing[row] ? `, shared with ${plural(submissions.sharing[row], "other")}` : ""}.`
+    byId("lead").textContent = mean ? `Keeps ${hundred(mean[1])}${hasEnds(mean) ? ` ${endsText(mean)}` : ""} of 100, in the mean over ${plural(tasks[row].length, "task")}. Rank ${whole(submissions.rank[row])} of ${whole(submissions.of[row])}${submissions.sharing[row] ? `, shared with ${plural(submissions.sharing[row], "other")}` : ""}.`
       : "It has no mean and no rank, as it lacks a task that others of its phase have.";
     const own = tasks[row].map(task => ({...task, one: task.score}));
     if (own.length) { const [from, to] = scaleOf(own.map(({one}) => one)); own.forEach(one => { Object.assign(one, {from, to}); }); }
