@@ -136,6 +136,7 @@ SITE = {
         "report/card",
         "site/results",
         "evaluation/report",
+        "compression/leaderboard",
         *(f"leaderboard/{name}" for name in ("board", "run_records")),
     },
 }

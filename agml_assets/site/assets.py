@@ -18,6 +18,7 @@ from agml_assets.lineage import Artifact
 from agml_assets.locks import exclusive
 from agml_assets.recording import OWNERS, asset_key, table
 from agml_assets.report.artifacts import CARD, RESULT
+from agml_assets.site import embedding_plots
 from agml_assets.site.page_sources import FOLDER, copy_cards, find_cards, read_site_data, remove_old_plots
 from agml_assets.site.pages import build_pages
 from agml_assets.site.plots import draw_plots
@@ -98,13 +99,14 @@ def build_assets() -> Sequence[dg.AssetsDefinition]:
 
     @_site_asset(
         "pages",
-        "The site that people browse: leaderboard, comparison of models, models on frozen features, datasets.",
+        "The site that people browse: leaderboard, comparison of models, models, embeddings, datasets.",
         "html",
         [CARD],
         [
             dg.AssetKey(["site", "results"]),
             *(dg.AssetKey(["leaderboard", name]) for name in _LEADERBOARD),
             dg.AssetKey(["evaluation", "report"]),
+            dg.AssetKey(["compression", "leaderboard"]),
         ],
     )
     def pages(context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]) -> dg.MaterializeResult:
@@ -117,6 +119,7 @@ def build_assets() -> Sequence[dg.AssetsDefinition]:
             data = read_site_data(registry, store, catalogue, cards)
             copy_cards(cards, store)
             plots = draw_plots(data.models.report)
+            plots |= embedding_plots.draw_plots(data.embeddings.leaderboard, data.embeddings.runs)
             made = {**build_pages(data), **plots}
             for name, text in made.items():
                 store.write_text(folder / name, text)

@@ -19,10 +19,11 @@ from agml_assets.registry.models import load_models
 from agml_assets.registry.tasks import load_tasks
 from agml_assets.report.artifacts import CARD, RESULT
 from agml_assets.settings import expand_path
+from agml_assets.site.page_embeddings import EmbeddingResults, submissions_of
 from agml_assets.site.page_models import ModelResults
 from agml_assets.site.pages import SiteData
-from agml_assets.site.plots import FOLDER as PLOTS
 from agml_assets.site.results import site_names
+from agml_assets.site.svg import FOLDER as PLOTS
 from agml_assets.store import PLATFORM, ArtifactStore
 
 FOLDER = "site/pages"
@@ -33,6 +34,7 @@ _FILES = {
     "board": ("leaderboard/board.json", "not made yet; the job leaderboard makes it"),
     "run_records": ("leaderboard/run_records.json", "not made yet; the job leaderboard makes it"),
     "model_report": ("evaluation/report.json", "not made yet; the job model_report makes it"),
+    "submissions": ("compression/leaderboard.json", "not made yet; the job compression_leaderboard makes it"),
     "reports": ("site/results.json", "not made yet; the asset site/results makes it"),
 }
 
@@ -72,12 +74,13 @@ def read_site_data(
         elif not entry.retired and entry.key not in cards:
             missing[entry.key] = "no card yet"
     names = site_names(registry)
-    report = found.pop("model_report", None)
+    report, submissions = found.pop("model_report", None), found.pop("submissions", None)
     return SiteData(
         **found,
         catalogue=catalogue,
         cards={names[key]: card_file(key) for key in cards},
         models=read_models(store, report, names),
+        embeddings=read_embeddings(store, submissions),
         missing=missing,
     )
 
@@ -109,12 +112,31 @@ def read_models(store: ArtifactStore, report: Mapping[str, Any] | None, names: M
     )
 
 
+def read_embeddings(store: ArtifactStore, leaderboard: Mapping[str, Any] | None) -> EmbeddingResults:
+    """Return what there is of compressed embeddings.
+
+    Args:
+        store: Where the scores of the leaderboard's submissions lie.
+        leaderboard: `compression/leaderboard.json`, or None.
+    """
+    runs = {}
+    for key in submissions_of(leaderboard):
+        files = (f"compression/{key}/{step}.json" for step in ("summary", "task_scores"))
+        summary, scores = (_read(store, PLATFORM, file) for file in files)
+        runs[key] = summary, scores
+    return EmbeddingResults(leaderboard, runs)
+
+
 def _step(store: ArtifactStore, subject: str, name: str, step: str) -> Mapping[str, Any]:
     """Return what an evaluation has stored; nothing where it is gone since the report was made."""
     model, kind = model_and_kind(name)
     place = name if kind == FROZEN else find_results(store, subject, model, step).get(name, name)
+    return _read(store, subject, file_of(place, step))
+
+
+def _read(store: ArtifactStore, folder: str, file: str) -> Mapping[str, Any]:
     try:
-        text = store.path(subject, file_of(place, step)).read_text(encoding="utf-8")
+        text = store.path(folder, file).read_text(encoding="utf-8")
     except FileNotFoundError:
         return {}
     found: Mapping[str, Any] = json.loads(text)

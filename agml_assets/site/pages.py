@@ -22,6 +22,12 @@ from agml_assets.leaderboard.catalogue import Catalogue
 from agml_assets.site.page_catalogue import catalogue_data
 from agml_assets.site.page_columns import shown
 from agml_assets.site.page_comparison import compared_entries, comparison_data
+from agml_assets.site.page_embeddings import (
+    EmbeddingResults,
+    embeddings_data,
+    missing_submissions,
+    submissions_data,
+)
 from agml_assets.site.page_left_out import left_out_data
 from agml_assets.site.page_models import HOW, OWN, ModelResults, models_data, runs_data
 from agml_assets.site.page_runs import details_of_board, runs_of_board
@@ -31,14 +37,16 @@ PAGES = {
     "compare": "Compare models",
     "models": "Models",
     "model": "Model",
+    "embeddings": "Embeddings",
+    "submission": "Submission",
     "datasets": "Datasets",
     "dataset": "Dataset",
     "left_out": "Left out",
 }
 """Title by name of each page; `<name>.html` is its file."""
 
-_IN_NAVIGATION = ("index", "compare", "models", "datasets", "left_out")
-_SECTION_OF = {"dataset": "datasets", "model": "models"}
+_IN_NAVIGATION = ("index", "compare", "models", "embeddings", "datasets", "left_out")
+_SECTION_OF = {"dataset": "datasets", "model": "models", "submission": "embeddings"}
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,7 @@ class SiteData:
         catalogue: The catalogue of datasets.
         cards: Address of the card by name of the dataset, relative to the pages.
         models: Models, each way of answering by itself.
+        embeddings: Compressed embeddings.
         missing: Reason by dataset or file that could not be shown.
     """
 
@@ -61,6 +70,7 @@ class SiteData:
     catalogue: Catalogue = field(default_factory=Catalogue)
     cards: Mapping[str, str] = field(default_factory=dict)
     models: ModelResults = field(default_factory=ModelResults)
+    embeddings: EmbeddingResults = field(default_factory=EmbeddingResults)
     missing: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -75,13 +85,17 @@ def build_pages(data: SiteData) -> dict[str, str]:
     count = Counter(run["dataset"] for run in board.get("runs") or ())
     catalogue = catalogue_data(data.catalogue.entries, data.reports, data.cards, count)
     agricultural = {name: facts.get("agricultural_task") for name, facts in (board.get("datasets") or {}).items()}
-    left_out = left_out_data(data.board, data.run_records, data.missing)
+    missing = {**data.missing, **missing_submissions(data.embeddings)}
+    left_out = left_out_data(data.board, data.run_records, missing)
     models = models_data(data.models, catalogue["name"], data.cards)
+    embeddings = embeddings_data(data.embeddings)
     contents: dict[str, dict[str, Any]] = {
         "index": {"runs": runs},
         "compare": comparison_data(compared_entries(data.run_records, data.catalogue), agricultural),
         "models": models,
         "model": {**models, "runs": runs_data(data.models, models)},
+        "embeddings": embeddings,
+        "submission": submissions_data(data.embeddings),
         "datasets": {"catalogue": catalogue},
         "dataset": {
             "catalogue": catalogue,
@@ -91,13 +105,14 @@ def build_pages(data: SiteData) -> dict[str, str]:
         "left_out": left_out,
     }
     numbers = {
-        **_headline(data, runs, others=len(catalogue["name"]) - len(data.catalogue.entries)),
+        **_headline(data, runs, len(missing), others=len(catalogue["name"]) - len(data.catalogue.entries)),
         **_models_headline(models),
+        **_embeddings_headline(embeddings),
     }
     return {f"{name}.html": _render(name, content, numbers) for name, content in contents.items()}
 
 
-def _headline(data: SiteData, runs: Mapping[str, Any], others: int) -> dict[str, Any]:
+def _headline(data: SiteData, runs: Mapping[str, Any], missing: int, others: int) -> dict[str, Any]:
     """Return the numbers that the pages state in words, and the files that are missing."""
     counts = (data.run_records or {}).get("counts") or {}
     refused, doubted = counts.get("refused", 0), counts.get("with_warnings", 0)
@@ -112,14 +127,14 @@ def _headline(data: SiteData, runs: Mapping[str, Any], others: int) -> dict[str,
         "refused": refused,
         "doubted": doubted,
         "unranked": unranked,
-        "doubts": refused + doubted + unranked + len(data.missing),
+        "doubts": refused + doubted + unranked + missing,
         "datasets": statistics.datasets,
         "images": statistics.images,
         "others": others,
         "entries": len(data.catalogue.entries),
         "reports": len(data.reports),
         "cards": len(data.cards),
-        "missing": len(data.missing),
+        "missing": missing,
         "has_board": data.board is not None,
         "has_records": data.run_records is not None,
     }
@@ -137,6 +152,15 @@ def _models_headline(models: Mapping[str, Any]) -> dict[str, Any]:
         "frozen_others": sum(how != HOW[FROZEN] for how, _ in own),
         "frozen_subjects": len(models["subjects"]["key"]),
         "frozen_scores": sum(map(len, models["scores"])),
+    }
+
+
+def _embeddings_headline(embeddings: Mapping[str, Any]) -> dict[str, Any]:
+    phases = embeddings["phases"]
+    return {
+        "embeddings": sum(len(phase["submissions"]["key"]) for phase in phases),
+        "embedding_phases": len(phases),
+        "embeddings_left_out": len(embeddings["left_out"]["why"]["at"]),
     }
 
 

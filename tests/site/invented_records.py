@@ -7,7 +7,7 @@ import polars as pl
 
 from agml_assets.leaderboard.outputs import OUTPUTS, read_source
 from agml_assets.site.pages import SiteData
-from tests.site import invented_models
+from tests.site import invented_embeddings, invented_models
 
 CROPS = ("tomato", "rice", "maize", "coffee", "grape", "wheat", "apple", "bean")
 KINDS = {
@@ -157,7 +157,8 @@ def usual(folder):
     cards, missing = {first: "cards/first.html"}, {"never_run": "no report yet"}
     # One evaluated dataset has a page and a card; the other is not in the catalogue.
     models = invented_models.results(names={"beans": first, "rice": "rice"})
-    return site_of(folder, records, entries, reports=reports, cards=cards, models=models, missing=missing)
+    shown = {"reports": reports, "cards": cards, "models": models, "embeddings": invented_embeddings.usual()}
+    return site_of(folder, records, entries, **shown, missing=missing)
 
 
 def hostile(folder):
@@ -182,7 +183,8 @@ def hostile(folder):
     unavailable = {"metrics": {}, "score": {"unavailable": {"annotation": HOSTILE}}}
     reports = {name: report(date=HOSTILE), "constructor": unavailable, odd: 3}
     models = invented_models.hostile(HOSTILE)
-    return site_of(folder, records, catalogue, reports=reports, models=models, missing={HOSTILE: HOSTILE})
+    shown = {"reports": reports, "models": models, "embeddings": invented_embeddings.hostile(HOSTILE)}
+    return site_of(folder, records, catalogue, **shown, missing={HOSTILE: HOSTILE})
 
 
 def large(folder):
@@ -194,7 +196,14 @@ def large(folder):
         records[names[number % len(names)]].pop()
     entries = [*catalogue, {"name": "iNatAg"}, *parts_of_collections(5_199)]
     reports = {name: report(round(rng.uniform(1, 9), 1)) for name in names[:300]}
-    return site_of(folder, records, entries, reports=reports, models=invented_models.large())
+    return site_of(
+        folder,
+        records,
+        entries,
+        reports=reports,
+        models=invented_models.large(),
+        embeddings=invented_embeddings.large(),
+    )
 
 
 SITES = {

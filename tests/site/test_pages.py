@@ -123,7 +123,8 @@ def test_refused_records_warnings_and_missing_datasets_are_all_listed(site):
     reasons = ["not between 0 and 1: f1 = 78.2", "none of its metrics is a score: loss"]
     assert sorted(unpack(left_out["unranked"]["why"])) == sorted(reasons)
     assert dict(zip(unpack(left_out["missing"]["name"]), unpack(left_out["missing"]["why"]), strict=True)) == {
-        "never_run": "no report yet"
+        "never_run": "no report yet",
+        "compression/never": "not evaluated yet: agml-assets compression evaluate never",
     }
     entries = sum(len(table["why"]["at"]) for table in left_out.values())
     assert all("Left out (" in page for page in pages.values())
@@ -334,7 +335,7 @@ def test_any_number_of_datasets_has_pages_and_those_without_a_report_are_named(r
     named = dict(zip(unpack(missing["name"]), unpack(missing["why"]), strict=True))
     assert {key: named[key] for key in keys[n:]} == dict.fromkeys(keys[n:], "no report yet")
     assert named["leaderboard/board.json"] == "not made yet; the job leaderboard makes it"
-    assert facts["missing_datasets_count"] == len(named) == 3 - n + 3
+    assert facts["missing_datasets_count"] == len(named) == 3 - n + 4
     assert facts["cards_count"] == n
 
 

@@ -130,6 +130,8 @@ def address(place, page, data):
     hash_ = f"#dataset={a_dataset(data)}" if page == "dataset" else ""
     if page == "model" and data.models.report:
         hash_ = f"#model={next(iter(data.models.report['models']))}"
+    if page == "submission" and data.embeddings.leaderboard:
+        hash_ = f"#submission={next(iter(data.embeddings.runs))}"
     return (place / f"{page}.html").as_uri() + hash_
 
 
@@ -161,11 +163,12 @@ def test_axe_finds_no_barrier(browser, sites, name, page, width, theme):
 
 def test_nothing_but_web_addresses_and_pages_becomes_a_link(browser, sites):
     data, place = sites("hostile")
+    inside = (*(f"{name}.html" for name in PAGES), "cards/", "plots/")
     for page in PAGES:
         look(browser, address(place, page, data))
         links = "return [...document.querySelectorAll('a[href], [src]')].map(a => a.getAttribute('href') || a.src)"
         for target in browser.execute_script(links):
-            assert target.startswith(("https://", "http://", "#", *(f"{name}.html" for name in PAGES), "cards/"))
+            assert target.startswith(("https://", "http://", "#", *inside))
 
 
 def test_a_heading_sorts_and_says_so(browser, sites):
@@ -419,7 +422,7 @@ def test_everything_left_out_is_listed_with_its_reason(browser, sites):
     warnings = [w["message"] for one in data.run_records["accepted"] for w in one["warnings"]]
     assert column(browser, "warnings", "Why") == warnings
     assert column(browser, "unranked", "Why") == [one["reason"] for one in data.board["unranked"]]
-    assert column(browser, "missing", "What") == ["never_run"]
+    assert column(browser, "missing", "What") == ["never_run", "compression/never"]
     browser.find_element(By.ID, "q").send_keys("out of range")
     assert column(browser, "warnings", "Warning") == ["score out of range"]
 

@@ -21,11 +21,6 @@
   }
 
   // --- Tables. A row of the first two is {of, one, ...}; scales are those of the rows that are shown.
-  const scaleOf = rows => {
-    const ends = rows.flatMap(({one}) => hasEnds(one) ? [one[3], one[4]] : [one[1]]);
-    return [Math.floor(10 * Math.min(...ends)) / 10, Math.ceil(10 * Math.max(...ends)) / 10];
-  };
-  const trackCell = row => track(row.one, row.from, row.to, `${hundred(row.one[1])}${hasEnds(row.one) ? ` ${endsText(row.one)}` : ""} on a scale from ${hundred(row.from)} to ${hundred(row.to)}`);
   const standing = row => [`${row.place} `, muted(`of ${row.n}`), ...(row.one[2] ? [make("br"), muted(TIED)] : [])];
   const meanTable = listing("means", [
     {name: "Mean over", lead: true, cell: row => [row.of, " ", muted(`${row.count} of ${row.count}`)]},
@@ -80,7 +75,7 @@
       ? [{subject, one, run: runs.places[subject][place], place: placeIn(best[subject][Number(published(row))], one[1]), n: best[subject][Number(published(row))].length}] : []));
     const over = means.flatMap(mean => mean.scores.filter(one => one[0] === row).map(one => ({of: mean.of, count: mean.subjects.length, one,
       place: placeIn(mean.scores, one[1]), n: mean.scores.length}))).filter(() => !published(row));
-    for (const rows of [found, over]) if (rows.length) { const [from, to] = scaleOf(rows); rows.forEach(one => { Object.assign(one, {from, to}); }); }
+    for (const rows of [found, over]) if (rows.length) { const [from, to] = scaleOf(rows.map(({one}) => one)); rows.forEach(one => { Object.assign(one, {from, to}); }); }
     scoreTable.show(found);
     meanTable.show(over);
     byId("means-part").hidden = published(row);

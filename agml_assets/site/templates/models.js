@@ -20,100 +20,6 @@ function meanOver(model, subjects, scores, known) {
   return {has, of: subjects.length, score: complete ? known?.get(model) || [model, sum / has, 0, null] : null};
 }
 
-// The least-squares line of y on x, and the share of the variance that it explains; null for fewer than 3 points or
-// where one of them does not vary.
-function bestFit(points) {
-  const n = points.length;
-  if (n < 3) return null;
-  const average = pick => points.reduce((sum, point) => sum + pick(point), 0) / n;
-  const mx = average(p => p.x), my = average(p => p.y);
-  const xx = average(p => (p.x - mx) ** 2), yy = average(p => (p.y - my) ** 2), xy = average(p => (p.x - mx) * (p.y - my));
-  if (xx < 1e-18 || yy < 1e-18) return null;
-  return {n, slope: xy / xx, intercept: my - xy / xx * mx, r2: xy * xy / (xx * yy)};
-}
-
-// Round numbers between two ends, about five.
-function ticksBetween(from, to) {
-  const step = 10 ** Math.floor(Math.log10((to - from) / 4 || 1));
-  const every = [1, 2, 5, 10].map(factor => factor * step).find(size => (to - from) / size <= 6);
-  const ticks = [];
-  for (let tick = Math.ceil(from / every - 1e-9) * every; tick <= to + 1e-9; tick += every) ticks.push(Number(tick.toFixed(9)));
-  return ticks;
-}
-// Millions of parameters between two ends, which are logarithms.
-function sizesBetween(from, to) {
-  const factors = to - from > 1.5 ? [1] : [1, 2, 5];
-  const ticks = [];
-  for (let power = Math.floor(from); power <= Math.ceil(to); power++) {
-    for (const factor of factors) ticks.push(Math.log10(factor) + power);
-  }
-  return ticks.filter(tick => tick >= from && tick <= to);
-}
-
-function drawn(tag, attributes, text) {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  if (text !== undefined) element.textContent = text;
-  return element;
-}
-// Points with the lines through them. `points`: {x, y, name, published}; own ones are filled, published ones are rings.
-function scatter(box, points, {xName, yName, xTicks, xText, alternative}) {
-  const width = Math.max(280, box.clientWidth || 640), height = Math.round(Math.max(260, Math.min(420, 0.62 * width)));
-  const left = 44, right = 12, top = 24, bottom = 44;
-  const range = values => {
-    const low = Math.min(...values), high = Math.max(...values), pad = 0.06 * (high - low) || 0.05 * Math.abs(high) || 1;
-    return [low - pad, high + pad];
-  };
-  const [x0, x1] = range(points.map(p => p.x)), [y0, y1] = range(points.map(p => p.y));
-  const px = x => left + (x - x0) / (x1 - x0) * (width - left - right);
-  const py = y => height - bottom - (y - y0) / (y1 - y0) * (height - top - bottom);
-  const svg = drawn("svg", {viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": alternative});
-  svg.append(drawn("line", {class: "axis-line", x1: left, x2: width - right, y1: height - bottom, y2: height - bottom}));
-  svg.append(drawn("line", {class: "axis-line", x1: left, x2: left, y1: top, y2: height - bottom}));
-  for (const tick of xTicks(x0, x1)) {
-    svg.append(drawn("line", {class: "axis-line", x1: px(tick), x2: px(tick), y1: height - bottom, y2: height - bottom + 4}));
-    svg.append(drawn("text", {class: "quiet", x: px(tick), y: height - bottom + 18, "text-anchor": "middle"}, xText(tick)));
-  }
-  for (const tick of ticksBetween(y0, y1)) {
-    svg.append(drawn("line", {class: "axis-line", x1: left - 4, x2: left, y1: py(tick), y2: py(tick)}));
-    svg.append(drawn("text", {class: "quiet", x: left - 7, y: py(tick) + 4, "text-anchor": "end"}, `${tick}`));
-  }
-  svg.append(drawn("text", {x: width - right, y: height - 6, "text-anchor": "end"}, xName));
-  svg.append(drawn("text", {x: 2, y: 14}, yName));
-  for (const published of [true, false]) {
-    const own = points.filter(p => p.published === published), fit = bestFit(own);
-    if (!fit) continue;
-    const ends = [Math.min(...own.map(p => p.x)), Math.max(...own.map(p => p.x))];
-    // The line ends at the frame.
-    const inside = ends.map(x => fit.slope ? Math.min(Math.max(x, Math.min((y0 - fit.intercept) / fit.slope, (y1 - fit.intercept) / fit.slope)), Math.max((y0 - fit.intercept) / fit.slope, (y1 - fit.intercept) / fit.slope)) : x);
-    const [a, b] = inside.map(x => [px(x), py(fit.slope * x + fit.intercept)]);
-    svg.append(drawn("line", {class: `fit${published ? " published" : ""}`, x1: a[0], y1: a[1], x2: b[0], y2: b[1]}));
-  }
-  for (const point of points) {
-    const circle = drawn("circle", {cx: px(point.x).toFixed(1), cy: py(point.y).toFixed(1), r: 4.5, class: point.published ? "published" : "own"});
-    circle.append(drawn("title", {}, point.name));
-    svg.append(circle);
-  }
-  // Names where there is room, best models first.
-  const taken = points.map(p => [px(p.x) - 5, py(p.y) - 5, px(p.x) + 5, py(p.y) + 5]);
-  const free = area => taken.every(other => area[2] < other[0] || area[0] > other[2] || area[3] < other[1] || area[1] > other[3]);
-  let named = 0;
-  for (const point of [...points].sort((a, b) => b.y - a.y)) {
-    if (named >= (width < 480 ? 4 : 10)) break;
-    const text = point.name.length > 26 ? `${point.name.slice(0, 25)}…` : point.name, long = 7.2 * text.length;
-    const x = px(point.x), y = py(point.y);
-    for (const [from, anchor, at] of [[x + 8, "start", x + 8], [x - 8 - long, "end", x - 8]]) {
-      const area = [from, y - 8, from + long, y + 7];
-      if (from < left || from + long > width || !free(area)) continue;
-      svg.append(drawn("text", {x: at.toFixed(1), y: (y + 4).toFixed(1), "text-anchor": anchor}, text));
-      taken.push(area);
-      named += 1;
-      break;
-    }
-  }
-  box.replaceChildren(svg);
-}
-
 (() => {
   if (!byId("scores")) return;
   const {models, subjects, reasons, agreement} = DATA, n = models.id.length;
@@ -270,7 +176,7 @@ function scatter(box, points, {xName, yName, xTicks, xText, alternative}) {
   const oneTable = listing("one", [
     {name: "Model", lead: true, key: row => row.order, cell: row => [modelLink(models, row.row), isPublished(row.row) ? [" ", muted("published")] : []].flat()},
     {name: "Score × 100 and 95 % interval", number: true, down: true, key: row => row.one[1], cell: row => scoreWithEnds(row.one, row.one[3] === null ? withoutEnds(row.row) : reasons)},
-    {name: "On a scale", css: "track", cell: row => track(row.one, row.from, row.to, `${hundred(row.one[1])}${hasEnds(row.one) ? ` ${endsText(row.one)}` : ""} on a scale from ${hundred(row.from)} to ${hundred(row.to)}`)},
+    {name: "On a scale", css: "track", cell: trackCell},
   ], {step: 15, sort: "1d", empty: "No model that is shown has this score."});
   const withoutEnds = row => ({null: isPublished(row) ? "the published file's limits are of another kind" : "recomputed for the chosen columns"});
   function showOne(rows, means, places) {
@@ -283,8 +189,7 @@ function scatter(box, points, {xName, yName, xTicks, xText, alternative}) {
     choice.value = column.id;
     showFile("one-file", column.mean ? `*${column.id === "mean-task" ? "mean_over_tasks" : "mean_over_datasets"}` : subjects.key[column.place]);
     const found = rows.map(row => [row, column.mean ? column.mean(row).score : scores[column.place].get(row)]).filter(([, one]) => one);
-    const lows = found.map(([, one]) => hasEnds(one) ? one[3] : one[1]), highs = found.map(([, one]) => hasEnds(one) ? one[4] : one[1]);
-    const from = Math.floor(20 * Math.min(...lows)) / 20, to = Math.ceil(20 * Math.max(...highs)) / 20;
+    const [from, to] = scaleOf(found.map(([, one]) => one), 20);
     const order = alphabetical(models.name);
     oneTable.show(found.map(([row, one]) => ({row, one, from, to, order: order(row)})));
     byId("one-note").textContent = noteOn(column, found.length ? `Dots stand on a scale from ${hundred(from)} to ${hundred(to)}.` : "");
@@ -338,7 +243,7 @@ function scatter(box, points, {xName, yName, xTicks, xText, alternative}) {
       ["imagenet", "imagenet-part", "imagenet-said", imagenetTable, row => imagenet < 0 || !scores[imagenet].has(row) ? null : 100 * scores[imagenet].get(row)[1],
         "ImageNet-1K accuracy × 100", ticksBetween, tick => `${tick}`],
       ["sizes", "size-part", "size-said", sizeTable, row => models.parameters[row] === null ? null : Math.log10(models.parameters[row] / 1e6),
-        "Parameters, log scale", sizesBetween, tick => (tick >= 3 ? `${Number((10 ** (tick - 3)).toPrecision(2))} B` : `${Number((10 ** tick).toPrecision(2))} M`)],
+        "Parameters, log scale", powersBetween, tick => (tick >= 3 ? `${Number((10 ** (tick - 3)).toPrecision(2))} B` : `${Number((10 ** tick).toPrecision(2))} M`)],
     ];
     const drawings = [];
     for (const [id, part, said, table, xOf, xName, xTicks, xText] of parts) {

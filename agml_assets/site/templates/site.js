@@ -152,12 +152,19 @@ function moreText(left, next) {
 
 // --- Tables. Only the rows that are looked at are in the page; "Show more" adds to them.
 // A column has a name, `number` where its cells are numbers, `key(row)`: what sorts it, a number or null, and
-// `cell(row)`: a text, an element or a list of them. `down`: the first click sorts descending.
+// `cell(row)`: a text, an element or a list of them. `down`: the first click sorts descending. `show(rows, columns)` can
+// bring other columns.
 function listing(id, columns, {step = 30, sort = "", empty = "Nothing matches. Reset the filters, or search for less."} = {}) {
   const table = byId(id), more = byId(`${id}-more`), none = byId(`${id}-none`);
   const key = `${id}.sort`;
   let rows = [], visible = step;
-  const headings = columns.map((column, place) => {
+  let headings = [], lead = 0;
+  function head() {
+    headings = columns.map(heading);
+    lead = Math.max(0, columns.findIndex(column => column.lead));
+    table.tHead.replaceChildren(make("tr", {role: "row"}, ...headings));
+  }
+  const heading = (column, place) => {
     const button = make("button", {type: "button"}, column.name);
     button.addEventListener("click", () => {
       const first = column.down ? "d" : "a", other = column.down ? "a" : "d";
@@ -167,8 +174,8 @@ function listing(id, columns, {step = 30, sort = "", empty = "Nothing matches. R
       render();
     });
     return make("th", {scope: "col", role: "columnheader", class: column.number ? "number" : null}, column.key ? button : column.name);
-  });
-  table.tHead.append(make("tr", {role: "row"}, ...headings));
+  };
+  head();
   function sorted() {
     const wanted = state.get(key) || sort;
     const column = parseInt(wanted, 10), descending = wanted.endsWith("d");
@@ -190,7 +197,6 @@ function listing(id, columns, {step = 30, sort = "", empty = "Nothing matches. R
     const attributes = {"data-label": column.name, class: [column.number ? "number" : "text", column.css].filter(Boolean).join(" ")};
     return first ? make("th", {...attributes, scope: "row", role: "rowheader"}, ...inner) : make("td", {...attributes, role: "cell"}, ...inner);
   };
-  const lead = Math.max(0, columns.findIndex(column => column.lead));
   function render() {
     const all = sorted();
     const shown = all.slice(0, visible);
@@ -204,7 +210,15 @@ function listing(id, columns, {step = 30, sort = "", empty = "Nothing matches. R
     table.hidden = all.length === 0;
   }
   more.addEventListener("click", () => { visible += 2 * visible; render(); });
-  return {show(next) { rows = next; visible = step; render(); }, get length() { return rows.length; }};
+  return {
+    show(next, shape = null) {
+      if (shape) { columns = shape; head(); }
+      rows = next;
+      visible = step;
+      render();
+    },
+    get length() { return rows.length; },
+  };
 }
 
 // --- Scores of data quality: `[score]`, `[score, low, high]`, `[null, low, high]` for a range, or the place of a reason.
@@ -220,11 +234,19 @@ function scoreText(all, score, axes) {
   return missing ? [text, make("br"), muted(`${axes.length - missing} of ${axes.length} axes`)] : text;
 }
 
-// --- Models on frozen features. A score is `[model, score, tied, low, high]`, or has the place of a reason for `low`.
+// --- Scores of models and submissions: `[model, score, tied, low, high]`, or with the place of a reason for `low`.
 const hundred = value => fixed(100 * value, 1);
 const hasEnds = one => one !== null && one.length > 4;
 const endsText = one => `[${hundred(one[3])}, ${hundred(one[4])}]`;
 const TIED = "may be as good as the best";
+const trackText = row => `${hundred(row.one[1])}${hasEnds(row.one) ? ` ${endsText(row.one)}` : ""} on a scale from ${hundred(row.from)} to ${hundred(row.to)}`;
+// A row is {one, from, to}.
+const trackCell = row => track(row.one, row.from, row.to, trackText(row));
+// Round ends of a scale that holds all scores and their intervals.
+function scaleOf(scores, steps = 10) {
+  const ends = scores.flatMap(one => hasEnds(one) ? [one[3], one[4]] : [one[1]]);
+  return [Math.floor(steps * Math.min(...ends)) / steps, Math.ceil(steps * Math.max(...ends)) / steps];
+}
 function spoken(text) { return make("span", {class: "spoken"}, text); }
 function modelLink(models, row) { return link(nameText(textAt(models.name, row)), "model.html", {model: modelId(models, row)}); }
 // Own and published rows can have one name: an address says which.
@@ -246,8 +268,129 @@ function track(one, from, to, text) {
   }
   return make("div", {class: "scale", role: "img", "aria-label": text}, reach, dot);
 }
+const valueOf = one => one[2] ? [make("b", {}, hundred(one[1])), spoken(`, ${TIED}`)] : [hundred(one[1])];
 function scoreWithEnds(one, reasons) {
-  const value = one[2] ? [make("b", {}, hundred(one[1])), spoken(`, ${TIED}`)] : [hundred(one[1])];
+  const value = valueOf(one);
   if (hasEnds(one)) return [...value, " ", endsText(one)];
   return [...value, make("br"), make("span", {class: "how reason"}, `no interval${reasons[one[3]] ? `: ${reasons[one[3]]}` : ""}`)];
+}
+
+// --- Submissions of embeddings.
+function submissionLink(submissions, row) { return link(nameText(textAt(submissions.name, row)), "submission.html", {submission: submissions.key[row]}); }
+const metricName = metric => metric.startsWith("r2") ? `R²${metric.slice(2)}` : wordsOf(metric).replace(/\bf1\b/, "F1");
+function bytesText(bytes) { return bytes >= 100 ? whole(bytes) : `${Number(bytes.toPrecision(3))}`; }
+function rankCell(rank, of, sharing) {
+  return [`${whole(rank)} `, muted(`of ${whole(of)}`), ...(sharing ? [make("br"), muted(`shared with ${plural(sharing, "other")}`)] : [])];
+}
+
+// --- Charts.
+// The least-squares line of y on x, and the share of the variance that it explains; null for fewer than 3 points or
+// where one of them does not vary.
+function bestFit(points) {
+  const n = points.length;
+  if (n < 3) return null;
+  const average = pick => points.reduce((sum, point) => sum + pick(point), 0) / n;
+  const mx = average(p => p.x), my = average(p => p.y);
+  const xx = average(p => (p.x - mx) ** 2), yy = average(p => (p.y - my) ** 2), xy = average(p => (p.x - mx) * (p.y - my));
+  if (xx < 1e-18 || yy < 1e-18) return null;
+  return {n, slope: xy / xx, intercept: my - xy / xx * mx, r2: xy * xy / (xx * yy)};
+}
+
+// Round numbers between two ends, about five.
+function ticksBetween(from, to) {
+  const step = 10 ** Math.floor(Math.log10((to - from) / 4 || 1));
+  const every = [1, 2, 5, 10].map(factor => factor * step).find(size => (to - from) / size <= 6);
+  const ticks = [];
+  for (let number = Math.ceil(from / every - 1e-9); number <= to / every + 1e-9; number++) ticks.push(Number((number * every).toPrecision(12)));
+  return ticks;
+}
+// Logarithms of round numbers between two logarithms.
+function powersBetween(from, to) {
+  const factors = to - from > 1.5 ? [1] : [1, 2, 5];
+  const ticks = [];
+  for (let power = Math.floor(from); power <= Math.ceil(to); power++) {
+    for (const factor of factors) ticks.push(Math.log10(factor) + power);
+  }
+  return ticks.filter(tick => tick >= from && tick <= to);
+}
+
+function drawn(tag, attributes, text) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  if (text !== undefined) element.textContent = text;
+  return element;
+}
+// Alike names often differ at the end, so both ends are kept.
+function shortName(name, most) {
+  return name.length > most ? `${name.slice(0, Math.ceil(most / 2) - 1)}…${name.slice(-Math.floor(most / 2))}` : name;
+}
+// Points on two axes. `points`: {x, y, name, published, low, high}; own ones are filled, published ones are rings; the
+// last two, where they are there, are the ends of an interval of y. `lines`: with least-squares lines; `same`: both axes
+// are of one unit, with the line on which they are equal; `least`: room beside the points, at least; `names`: how many,
+// each of so many `letters`.
+function scatter(box, points, {xName, yName, xTicks, xText, yText = tick => `${tick}`, alternative, lines = true, same = false, least = 0, radius = 4.5, names = null, letters = 26}) {
+  const width = Math.max(280, box.clientWidth || 640), height = same ? width : Math.round(Math.max(260, Math.min(420, 0.62 * width)));
+  const range = (values, room = 0) => {
+    const low = Math.min(...values), high = Math.max(...values);
+    const pad = Math.max(0.06 * (high - low), room) || 0.05 * Math.abs(high) || 1;
+    return [low - pad, high + pad];
+  };
+  const ends = [...points.map(p => p.y), ...points.flatMap(p => Number.isFinite(p.low) ? [p.low, p.high] : [])];
+  const both = same ? range([...ends, ...points.map(p => p.x)]) : null;
+  const [x0, x1] = both || range(points.map(p => p.x), least), [y0, y1] = both || range(ends);
+  const yTicks = ticksBetween(y0, y1), right = 12, top = 24, bottom = 44;
+  const left = Math.max(44, 14 + 7.2 * Math.max(...yTicks.map(tick => yText(tick).length)));
+  const px = x => left + (x - x0) / (x1 - x0) * (width - left - right);
+  const py = y => height - bottom - (y - y0) / (y1 - y0) * (height - top - bottom);
+  const svg = drawn("svg", {viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": alternative});
+  svg.append(drawn("line", {class: "axis-line", x1: left, x2: width - right, y1: height - bottom, y2: height - bottom}));
+  svg.append(drawn("line", {class: "axis-line", x1: left, x2: left, y1: top, y2: height - bottom}));
+  for (const tick of xTicks(x0, x1)) {
+    svg.append(drawn("line", {class: "axis-line", x1: px(tick), x2: px(tick), y1: height - bottom, y2: height - bottom + 4}));
+    svg.append(drawn("text", {class: "quiet", x: px(tick), y: height - bottom + 18, "text-anchor": "middle"}, xText(tick)));
+  }
+  for (const tick of yTicks) {
+    svg.append(drawn("line", {class: "axis-line", x1: left - 4, x2: left, y1: py(tick), y2: py(tick)}));
+    svg.append(drawn("text", {class: "quiet", x: left - 7, y: py(tick) + 4, "text-anchor": "end"}, yText(tick)));
+  }
+  svg.append(drawn("text", {x: width - right, y: height - 6, "text-anchor": "end"}, xName));
+  svg.append(drawn("text", {x: 2, y: 14}, yName));
+  if (same) svg.append(drawn("line", {class: "fit", x1: px(x0), y1: py(y0), x2: px(x1), y2: py(y1)}));
+  for (const published of lines ? [true, false] : []) {
+    const own = points.filter(p => p.published === published), fit = bestFit(own);
+    if (!fit) continue;
+    const ends = [Math.min(...own.map(p => p.x)), Math.max(...own.map(p => p.x))];
+    // The line ends at the frame.
+    const inside = ends.map(x => fit.slope ? Math.min(Math.max(x, Math.min((y0 - fit.intercept) / fit.slope, (y1 - fit.intercept) / fit.slope)), Math.max((y0 - fit.intercept) / fit.slope, (y1 - fit.intercept) / fit.slope)) : x);
+    const [a, b] = inside.map(x => [px(x), py(fit.slope * x + fit.intercept)]);
+    svg.append(drawn("line", {class: `fit${published ? " published" : ""}`, x1: a[0], y1: a[1], x2: b[0], y2: b[1]}));
+  }
+  for (const point of points) {
+    if (Number.isFinite(point.low)) svg.append(drawn("line", {class: "whisker", x1: px(point.x), x2: px(point.x), y1: py(point.low), y2: py(point.high)}));
+  }
+  for (const point of points) {
+    const circle = drawn("circle", {cx: px(point.x).toFixed(1), cy: py(point.y).toFixed(1), r: radius, class: point.published ? "published" : "own"});
+    circle.append(drawn("title", {}, point.name));
+    svg.append(circle);
+  }
+  // Names where there is room, best models first.
+  if (names === 0) return box.replaceChildren(svg);
+  const taken = points.map(p => [px(p.x) - 5, py(p.y) - 5, px(p.x) + 5, py(p.y) + 5]);
+  const free = area => taken.every(other => area[2] < other[0] || area[0] > other[2] || area[3] < other[1] || area[1] > other[3]);
+  let named = 0;
+  for (const point of [...points].sort((a, b) => b.y - a.y)) {
+    if (named >= (names || (width < 480 ? 4 : 10))) break;
+    const text = shortName(point.name, letters), long = 7.2 * text.length;
+    const x = px(point.x), y = py(point.y);
+    const middle = [x - long / 2, "middle", x];
+    for (const [from, anchor, at, down] of [[x + 8, "start", x + 8, 0], [x - 8 - long, "end", x - 8, 0], [...middle, -17], [...middle, 17]]) {
+      const area = [from, y + down - 8, from + long, y + down + 7];
+      if (from < left || from + long > width || area[1] < top || area[3] > height - bottom || !free(area)) continue;
+      svg.append(drawn("text", {x: at.toFixed(1), y: (y + down + 4).toFixed(1), "text-anchor": anchor}, text));
+      taken.push(area);
+      named += 1;
+      break;
+    }
+  }
+  box.replaceChildren(svg);
 }
