@@ -154,6 +154,10 @@ def _evaluate(options: argparse.Namespace) -> int:
                 failed += 1
                 rows.append((subject, model, "failed", error.message.splitlines()[0]))
                 logger.error("%s on %s: %s", model, subject, error.message)
+            except Exception as error:  # a model's own code, or a device: the rest can still be done
+                failed += 1
+                rows.append((subject, model, "failed", f"{type(error).__name__}: {error}".splitlines()[0]))
+                logger.exception("%s on %s failed.", model, subject)
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     for row in rows:
         click.echo("  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]]))
