@@ -42,7 +42,7 @@ def open_evaluation(
         UserError: A key, an option or its value is unknown, or something that is read is not there.
     """
     given = {name: value for name, value in overrides.items() if value is not None}
-    _require_valid(given, workspace.settings)
+    require_options(given, workspace.settings)
     entry = (models or load_models()).get(model)
     known_tasks = tasks or load_tasks()
     split = given.pop("split", workspace.settings.evaluation_split)
@@ -68,12 +68,13 @@ def open_evaluation(
     return Evaluation(found, entry, BackboneEncoder(entry), workspace.store, split)
 
 
-def _require_valid(given: Mapping[str, Any], settings: Settings) -> None:
+def require_options(options: Mapping[str, Any], settings: Settings) -> None:
     """Raise a `UserError` for an option that is not there, or has no such value, as the settings would."""
-    for name in given.keys() - set(_OPTIONS):
+    for name in options.keys() - set(_OPTIONS):
         raise UserError(
             f"There is no option {name!r}.{did_you_mean(name, _OPTIONS)} Options are: {', '.join(_OPTIONS)}."
         )
+    given = {name: value for name, value in options.items() if value is not None}
     if given.get("probe", WAYS[0]) not in WAYS:  # settings know those of datasets alone
         raise UserError(
             f"There is no probe {given['probe']!r}.{did_you_mean(str(given['probe']), WAYS)} There are: "

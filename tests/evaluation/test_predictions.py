@@ -249,6 +249,13 @@ def test_options_that_are_not_there_or_have_no_such_value_are_told(leaves, optio
         agml_assets.evaluate("leaves", "quarters", **options)
 
 
+@pytest.mark.parametrize(("model", "options"), [("quarter", {}), ("quarters", {"seed": -1})])
+def test_a_wrong_name_is_told_before_anything_is_fetched_or_measured(leaves, monkeypatch, model, options):
+    monkeypatch.setattr("agml_assets.evaluator._prepare", lambda *of: pytest.fail("prepared"))
+    with pytest.raises(UserError, match="quarters|seed"):
+        agml_assets.evaluate("leaves", model, **options)
+
+
 def test_vectors_that_are_not_finite_are_not_kept_as_up_to_date(leaves, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Quarters, "faults", float("nan"))
