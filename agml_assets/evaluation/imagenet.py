@@ -174,7 +174,7 @@ def _replicate(x: Float[np.ndarray, " m"], y: Float[np.ndarray, "m t"]) -> Float
 
 def _summarise(values: Float[np.ndarray, "4 b"], n_models: int) -> Agreement:
     """Return the agreement: values of the models themselves come first, then those of the resamples."""
-    point = {
+    point: dict[str, Any] = {
         name: value if np.isfinite(value) else None
         for name, value in zip(STATISTICS, values[:, 0].tolist(), strict=True)
     }
