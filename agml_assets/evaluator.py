@@ -12,10 +12,11 @@ from agml_assets.dataset.artifacts import IMAGE_INDEX, PIXEL_HASHES, PIXELS, SPL
 from agml_assets.embeddings.artifacts import DUPLICATE_GROUPS, EMBEDDINGS, LABELS, NEIGHBORS
 from agml_assets.errors import UserError
 from agml_assets.evaluation.evaluate import MAKE, Evaluation, estimate_seconds
-from agml_assets.evaluation.open import open_evaluation
+from agml_assets.evaluation.open import open_evaluation, require_options
 from agml_assets.evaluation.tasks.download import download_task
 from agml_assets.evaluation.ways import WAYS
 from agml_assets.quality.summary import judge_dataset
+from agml_assets.registry.models import load_models
 from agml_assets.registry.tasks import load_tasks
 from agml_assets.todo import open_workspace
 from agml_assets.training.artifacts import GROUPED_SPLITS
@@ -81,6 +82,9 @@ def evaluate_model(
         UserError: A key or option is not valid, or something is not there.
     """
     workspace = open_workspace(results, config)
+    # Said before a dataset is measured or a task is fetched for it.
+    load_models().get(model)
+    require_options(options, workspace.settings)
     _prepare(workspace, subject)
     evaluation = open_evaluation(workspace, subject, model, **options)
     try:
@@ -154,6 +158,10 @@ def _evaluate(options: argparse.Namespace) -> int:
                 failed += 1
                 rows.append((subject, model, "failed", error.message.splitlines()[0]))
                 logger.error("%s on %s: %s", model, subject, error.message)
+            except Exception as error:  # a model's own code, or a device: the rest can still be done
+                failed += 1
+                rows.append((subject, model, "failed", f"{type(error).__name__}: {error}".splitlines()[0]))
+                logger.exception("%s on %s failed.", model, subject)
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     for row in rows:
         click.echo("  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]]))

@@ -23,7 +23,7 @@ from agml_assets.embeddings.encoder import FrozenEncoder
 from agml_assets.errors import UserError
 from agml_assets.evaluation.features import combine_images, count_missing, encode_images
 from agml_assets.evaluation.fine_tuning import answer_fine_tuned
-from agml_assets.evaluation.predictions import fit_and_predict
+from agml_assets.evaluation.predictions import fit_and_predict, require_finite
 from agml_assets.evaluation.run_record import Timing, make_run_record
 from agml_assets.evaluation.scoring import score_predictions
 from agml_assets.evaluation.stored import FILES, contender, file_of
@@ -141,17 +141,32 @@ class Evaluation:
             shown = shown_names(self.subject.key, self.subject.class_names, self.subject.class_name_overrides)
             asked = {"prompts": list(prompts_of(self.subject, self.model)), "shown_names": list(shown)}
             return {**self._protocol, ASKED: asked}
+        if step == "scores":
+            said = {"checkpoint": self.model.checkpoint, "notes": list(self.subject.notes)}
+            return {**self._protocol, **said}
+        if step == "run_record":
+            named = {
+                "dataset": self.subject.name,
+                "dataset_config": self.subject.config,
+                "model": self.model.display_name,
+            }
+            return {**self._protocol, **named}
         return self._protocol
 
     def is_current(self, step: str) -> bool:
         """Return whether a stored artifact is what today would make."""
-        made = self.store.sidecar(self.subject.key, self.file(step))
+        file = self.file(step)
+        made = self.store.sidecar(self.subject.key, file)
+        # Vectors and predictions are too large to be read for this; what the answer is made from is not.
+        reads = file.endswith(".json") and self.store.is_local
         return (
             made is not None
+            and not made.removed
+            and (not reads or self.store.is_intact(self.subject.key, file))
             and made.code_version == CODE_VERSIONS[step]
             and made.settings == self.settings(step)
             and made.inputs == self.inputs(step)
-            and self.store.failure(self.subject.key, self.file(step)) is None
+            and self.store.failure(self.subject.key, file) is None
         )
 
     def write(self, step: str, value: Any, seconds: float, info: Mapping[str, Any]) -> Sidecar:
@@ -168,7 +183,11 @@ class Evaluation:
 
 
 def make_features(evaluation: Evaluation, tell: Tell | None = None) -> Sidecar:
-    """Encode every image that the cache lacks, and store one vector per example, float32 (E, D)."""
+    """Encode every image that the cache lacks, and store one vector per example, float32 (E, D).
+
+    Raises:
+        UserError: Vectors are not finite; nothing is stored then.
+    """
     started = time.monotonic()
     subject, store = evaluation.subject, evaluation.store
     folder = store.local_folder(subject.key, f".work/evaluation/{evaluation.model.key}")
@@ -183,6 +202,7 @@ def make_features(evaluation: Evaluation, tell: Tell | None = None) -> Sidecar:
     features = combine_images(subject, vectors)
     del vectors
     images.unlink()
+    require_finite(subject, features)  # else they would count as current, and be in the way of better ones
     info = {
         "encoder": evaluation.encoder.identity(),
         "device": use.device,

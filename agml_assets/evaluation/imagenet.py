@@ -20,6 +20,7 @@ MIN_MODELS = 10
 """Fewer models give no figure worth showing."""
 
 STATISTICS = ("r2", "spearman", "kendall", "misordered")
+_ROUNDING = 1e-24  # of a sum of squares; scores are in [0, 1], ranks whole or halves
 _RESAMPLES = 5000
 _SEED = 0
 
@@ -27,6 +28,8 @@ _SEED = 0
 @dataclass(frozen=True)
 class Agreement:
     """How far two lists of scores of the same models agree.
+
+    Where all models of a list have the same score, none of the four is defined, and they are null.
 
     Attributes:
         n_models: Models in both lists.
@@ -41,10 +44,10 @@ class Agreement:
     """
 
     n_models: int
-    r2: float
-    spearman: float
-    kendall: float
-    misordered: float
+    r2: float | None
+    spearman: float | None
+    kendall: float | None
+    misordered: float | None
     intervals: dict[str, dict[str, Any]]
 
 
@@ -171,7 +174,10 @@ def _replicate(x: Float[np.ndarray, " m"], y: Float[np.ndarray, "m t"]) -> Float
 
 def _summarise(values: Float[np.ndarray, "4 b"], n_models: int) -> Agreement:
     """Return the agreement: values of the models themselves come first, then those of the resamples."""
-    point = dict(zip(STATISTICS, values[:, 0].tolist(), strict=True))
+    point: dict[str, Any] = {
+        name: value if np.isfinite(value) else None
+        for name, value in zip(STATISTICS, values[:, 0].tolist(), strict=True)
+    }
     drawn = zip(STATISTICS, values[:, 1:], strict=True)
     return Agreement(n_models, **point, intervals={name: _interval(one, n_models) for name, one in drawn})
 
@@ -191,11 +197,14 @@ def _ranks(values: Float[np.ndarray, " m"], counts: Float[np.ndarray, "b m"]) ->
 def _correlate(
     x: Float[np.ndarray, "*b m"], y: Float[np.ndarray, "*b m"], counts: Float[np.ndarray, "b m"]
 ) -> Float[np.ndarray, " b"]:
-    """Return Pearson's correlation of values that are there `counts` times."""
+    """Return Pearson's correlation of values that are there `counts` times; NaN where they do not differ."""
     total = counts.sum(axis=1, keepdims=True)
     x = x - (counts * x).sum(axis=1, keepdims=True) / total
     y = y - (counts * y).sum(axis=1, keepdims=True) / total
-    return (counts * x * y).sum(axis=1) / np.sqrt((counts * x * x).sum(axis=1) * (counts * y * y).sum(axis=1))
+    across, squares_x, squares_y = ((counts * one).sum(axis=1) for one in (x * y, x * x, y * y))
+    # What is left of equal values is rounding, and would correlate.
+    varies = np.minimum(squares_x, squares_y) > _ROUNDING
+    return np.where(varies, across, np.nan) / np.sqrt(squares_x * squares_y)
 
 
 def _interval(replicates: Float[np.ndarray, " b"], n_models: int) -> dict[str, Any]:

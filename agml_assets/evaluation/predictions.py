@@ -56,9 +56,10 @@ def fit_and_predict(subject: Subject, features: Float[np.ndarray, "e d"], device
         device: Where a probe that can use a GPU trains.
 
     Raises:
-        UserError: There is nothing to train on, to test or to tell apart, or features are not finite.
+        UserError: There is nothing to train on, to test or to tell apart, features are not finite, or the probe
+            is not made for such labels.
     """
-    _require_finite(subject, features)
+    require_finite(subject, features)
     parts = [_fit(subject, rows, features, device) for rows in _subtasks(subject)]
     whole = parts[0]
     if len(parts) > 1:
@@ -93,13 +94,24 @@ def _fit(subject: Subject, rows: np.ndarray, features: Float[np.ndarray, "e d"],
         train = train[draw_few_shot(strata, protocol.n_train, protocol.seed)]
     _require_examples(subject, labels[train], test)
     probe = make_probe(protocol.probe, seed=protocol.seed, device=device)
+    if alone and not hasattr(probe, "predict_leave_one_out"):
+        raise UserError(
+            f"{subject.key!r} has no training split: each example is predicted from all others, which probe "
+            f"{protocol.probe!r} cannot do. Choose probe 'knn'."
+        )
     if protocol.by_subtask and len(np.unique(labels[train])) < 2:
         from sklearn.dummy import DummyClassifier
 
         probe = DummyClassifier()  # nothing to learn there: the one label that there is
     groups = examples["group"].to_numpy()
     started = time.monotonic()
-    probe.fit(features[rows[train]], labels[train], **_grouped(probe, groups[train]))
+    try:
+        probe.fit(features[rows[train]], labels[train], **_grouped(probe, groups[train]))
+    except ValueError as error:  # what estimators say of data that are not theirs
+        raise UserError(
+            f"Probe {protocol.probe!r} cannot be fitted on {subject.key!r}: {error} Choose another probe, or "
+            "more training examples."
+        ) from error
     fitted = time.monotonic()
     predicted = probe.predict_leave_one_out() if alone else probe.predict(features[rows[test]])
     frame = pl.DataFrame(
@@ -141,7 +153,8 @@ def _settings(probe: Any) -> dict[str, Any]:
     return {"estimator": type(probe).__name__, **given, **found}
 
 
-def _require_finite(subject: Subject, features: Float[np.ndarray, "e d"]) -> None:
+def require_finite(subject: Subject, features: Float[np.ndarray, "e d"]) -> None:
+    """Raise a `UserError` that names examples whose vectors are not finite."""
     bad = np.flatnonzero(~np.isfinite(features).all(axis=1))
     if len(bad):
         names = ", ".join(subject.examples["example"][bad[:5].tolist()].to_list())

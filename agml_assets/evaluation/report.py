@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,12 @@ class _Stored:
     def made(self, kind: str) -> str:
         """Return what has to be the same where results of `kind` are compared with it, as a text."""
         alike = {name: value for name, value in self.protocol.items() if name not in _NOT_COMPARED[kind]}
-        return f"{self.frame['example'].hash(seed=0).sum()} {len(self.frame)} {sorted(alike.items())}"
+        return f"{self._asked} {sorted(alike.items())}"
+
+    @cached_property
+    def _asked(self) -> str:
+        asked = self.frame.select("example", "true").sort("example")
+        return blake3(asked.write_json().encode()).hexdigest()
 
 
 def collect(store: ArtifactStore, subjects: Sequence[str], models: Sequence[str]) -> Evaluations:
@@ -87,7 +93,9 @@ def collect(store: ArtifactStore, subjects: Sequence[str], models: Sequence[str]
         most = next(one for one in stored.values() if one.kind == kind and one.made(kind) == common)
         alike = [name for name, one in stored.items() if one.made(one.kind) == most.made(one.kind)]
         for name in stored.keys() - set(alike):
-            left_out[f"{subject}: {name}"] = "made on other test examples, or by another protocol, than most"
+            left_out[f"{subject}: {name}"] = (
+                "made on other test examples or labels, or by another protocol, than most"
+            )
         frame = most.frame.sort("example")
         found[subject] = Predictions(
             subject,

@@ -24,6 +24,9 @@ from agml_assets.quality.intervals import (
 
 GIVEN = "the trained models"
 
+_UNVARIED = "The score is the same in every resample, which says nothing of other test examples."
+_ROUNDING = 1e-12  # scores are in [0, 1]
+
 
 @dataclass(frozen=True)
 class ModelScore:
@@ -200,7 +203,14 @@ def _interval(drawn: Bootstrap, place: int) -> dict[str, Any]:
     columns = score.columns(true, predicted)
     if score.kind == "share":
         return proportion_interval(resamples, rows, columns[:, 0], GIVEN)
+    if _never_varies(replicates):
+        return no_interval(_UNVARIED)
     return bootstrap_interval(resamples, rows, columns, score.figure, GIVEN, replicates)
+
+
+def _never_varies(replicates: Float[np.ndarray, " b"]) -> bool:
+    """Return whether a score is the same in every resample, as where nothing is wrong: not certain for that."""
+    return bool(np.ptp(replicates) < _ROUNDING)
 
 
 def _mean_interval(
@@ -210,6 +220,8 @@ def _mean_interval(
     for task, interval in intervals.items():
         if interval["kind"] == "none":
             return no_interval(f"Task {task} has none: {interval['reason']}")
+    if _never_varies(replicates):
+        return no_interval(_UNVARIED)
     fewest = min(tasks, key=lambda one: count_alike(one.group_sizes))
     low, high = bootstrap_limits(replicates, point, fewest.group_sizes)
     warned = [task for task, interval in intervals.items() if "warning" in interval]

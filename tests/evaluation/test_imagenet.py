@@ -1,17 +1,21 @@
 """Agreement of scores against SciPy, on the models themselves and in resamples with ties."""
 
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 from scipy import stats
 
 from agml_assets.errors import UserError
 from agml_assets.evaluation.imagenet import (
+    STATISTICS,
     _replicate,
     measure_agreement,
     measure_agreement_with_mean,
     predict_from_imagenet,
     score_columns,
 )
+from agml_assets.store import dump_json
 
 
 def scipys(x, y):
@@ -112,3 +116,15 @@ def test_absent_scores_are_nan():
     columns = score_columns({("bees", "a"): 0.5}, ["a", "b"], ["bees"])
     assert columns["bees"][0] == 0.5
     assert np.isnan(columns["bees"][1])
+
+
+def test_scores_that_do_not_differ_have_no_agreement_and_the_rest_of_a_report_is_written():
+    rising = np.linspace(0, 1, 12)
+    for same in (np.full(12, 0.7), np.ones(12), np.zeros(12)):  # 0.7 leaves rounding behind
+        for x, y in ((same, rising), (rising, same), (same, same)):
+            found = measure_agreement(x, y)
+            assert {getattr(found, name) for name in STATISTICS} == {None}
+            dump_json(asdict(found))
+    one_of_two = predict_from_imagenet(rising, {"told apart": rising, "all right": np.ones(12)})
+    assert one_of_two.by_task["told apart"].r2 == pytest.approx(1)
+    assert one_of_two.by_task["all right"].r2 is one_of_two.mean_of_tasks.r2 is None

@@ -140,11 +140,11 @@ def test_the_report_and_the_pages_have_all_three_as_contenders(registered):
 TRUE = np.arange(40) % 4
 
 
-def write(store, subject, place, probe, wrong=0, **protocol):
+def write(store, subject, place, probe, wrong=0, true=TRUE, **protocol):
     """Store predictions of which the first `wrong` are wrong."""
     predicted = np.where(np.arange(40) < wrong, (TRUE + 1) % 4, TRUE)
     frame = pl.DataFrame(
-        {"example": [f"{n:02}" for n in range(40)], "true": TRUE, "predicted": predicted, "group": range(40)}
+        {"example": [f"{n:02}" for n in range(40)], "true": true, "predicted": predicted, "group": range(40)}
     )
     settings = json.loads(json.dumps(asdict(replace(Protocol(probe, "accuracy"), **protocol))))
     facts = {"artifact": "evaluation/predictions", "code_version": "2", "inputs": {}, "settings": settings}
@@ -172,6 +172,14 @@ def test_other_kinds_need_not_share_the_probe_but_the_score_and_the_training_exa
     kept, left_out = found(store)
     assert kept == {"a", "b", "a/zero_shot", "a/fine_tune"}
     assert left_out == {"leaves: c", "leaves: b/fine_tune", "leaves: b/zero_shot"}
+
+
+def test_models_judged_by_labels_that_were_mended_since_are_not_compared_with_the_others(store):
+    for model in "ab":
+        write(store, "leaves", model, "ridge")
+    mended = np.where(np.arange(40) == 7, (TRUE + 1) % 4, TRUE)
+    write(store, "leaves", "c", "ridge", true=mended)
+    assert found(store) == ({"a", "b"}, {"leaves: c"})
 
 
 def test_without_frozen_features_the_other_kinds_are_compared_among_themselves(store):

@@ -1,5 +1,6 @@
 """Probes on tasks of every form: left out in turn, several outputs, several images, subtasks, unknown classes."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,9 @@ import pytest
 from PIL import Image
 
 import agml_assets
+from agml_assets import cli
 from agml_assets.errors import UserError
+from agml_assets.evaluation.backbones import EncodedImages, VisionBackbone
 from agml_assets.evaluation.features import combine_images
 from agml_assets.evaluation.predictions import fit_and_predict
 from agml_assets.evaluation.protocol import Protocol
@@ -149,3 +152,143 @@ def test_a_task_is_evaluated_in_one_call(tmp_path, monkeypatch):
     assert scores["metric"] == "macro_f1" and scores["score"] == 1.0
     assert scores["n_train"] == scores["n_test"] == 12
     assert any("34,225 training examples are published" in note for note in scores["notes"])
+
+
+def test_probes_that_cannot_leave_out_are_refused_where_there_is_no_split(image):
+    labels = [0, 1, 2] * 4
+    with pytest.raises(UserError, match="plantnet.*no training split.*'ridge'.*knn"):
+        fit_and_predict(subject_of(image, labels, ["all"] * 12, "ridge"), clouds(labels))
+
+
+@pytest.mark.parametrize(
+    ("probe", "labels", "metric"),
+    [
+        ("multi_label", [0, 1] * 4, "accuracy"),
+        ("ridge", [[0] * 9, [1] * 9] * 4, "trait_f1"),
+        ("simpleshot_open_set", [0, 1, 0, 1, 0, 1, 0, 1], "accuracy"),
+    ],
+)
+def test_a_probe_for_other_labels_is_a_users_mistake(image, probe, labels, metric):
+    splits = ["train"] * 2 + ["test"] * 6
+    subject = subject_of(image, labels, splits, probe, metric)
+    with pytest.raises(UserError, match=f"{probe}.*plantnet"):
+        fit_and_predict(subject, clouds([0, 1] * 4))
+
+
+# --- A task of class folders, evaluated in one call
+
+
+class Quarters(VisionBackbone):
+    """Mean colours; `faults` are added to them."""
+
+    faults = 0.0
+
+    def __init__(self, entry):
+        self.checkpoint_of = entry.checkpoint
+
+    @property
+    def checkpoint(self):
+        return self.checkpoint_of
+
+    def identity(self):
+        return {"quarters": self.checkpoint}
+
+    def load(self, device):
+        pass
+
+    def transform(self, image):
+        return np.asarray(image.resize((8, 8)), np.float32).transpose(2, 0, 1).copy() / 255
+
+    def encode(self, batch):
+        if self.checkpoint == "broken":
+            raise RuntimeError("no such operator")
+        return EncodedImages(batch.mean((2, 3)) + self.faults)
+
+
+@pytest.fixture
+def leaves(tmp_path, monkeypatch):
+    """A task, `leaves`, and two models, `quarters` and `broken`; returns the folder of all."""
+    for number, place in enumerate(f"{split}/{name}" for split in ("train", "test") for name in "ab"):
+        (tmp_path / "leaves" / place).mkdir(parents=True)
+        for image in range(4):
+            colour = (200 * (number % 2), 40 * image, 10 * number)
+            Image.new("RGB", (9, 9), colour).save(tmp_path / "leaves" / place / f"{image}.png")
+    write_registries(tmp_path)
+    (tmp_path / "datasets.yaml").write_text("datasets: []\n")
+    for name in ("datasets", "models", "tasks"):
+        variable = {"datasets": "REGISTRY"}.get(name, name.upper())
+        monkeypatch.setenv(f"AGML_{variable}", str(tmp_path / f"{name}.yaml"))
+    monkeypatch.setenv("AGML_RESULTS", str(tmp_path / "results"))
+    monkeypatch.setattr("agml_assets.evaluation.backbones.encoder.load_backbone", Quarters)
+    return tmp_path
+
+
+def write_registries(root, task=(), model=()):
+    task = {"key": "leaves", "display_name": "Leaves", "reader": "folders", "modality": "photos"} | dict(task)
+    task |= {"path": str(root / "leaves"), "probe": "ridge", "metric": "macro_f1"}
+    models = [{"key": key, "provider": "mine", "checkpoint": key} | dict(model) for key in ("quarters", "broken")]
+    (root / "tasks.yaml").write_text(json.dumps({"tasks": [task]}))
+    (root / "models.yaml").write_text(json.dumps({"models": models}))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"n_train": 1.5}, "n_train"),
+        ({"n_train": "4"}, "n_train"),
+        ({"n_train": 0}, "n_train"),
+        ({"seed": -1}, "seed"),
+        ({"seed": 2**32}, "seed"),
+        ({"split": "leaksafe"}, "split"),
+        ({"probe": "rige"}, "ridge"),
+        ({"ntrain": 4}, "n_train"),
+    ],
+)
+def test_options_that_are_not_there_or_have_no_such_value_are_told(leaves, options, said):
+    with pytest.raises(UserError, match=said):
+        agml_assets.evaluate("leaves", "quarters", **options)
+
+
+@pytest.mark.parametrize(("model", "options"), [("quarter", {}), ("quarters", {"seed": -1})])
+def test_a_wrong_name_is_told_before_anything_is_fetched_or_measured(leaves, monkeypatch, model, options):
+    monkeypatch.setattr("agml_assets.evaluator._prepare", lambda *of: pytest.fail("prepared"))
+    with pytest.raises(UserError, match="quarters|seed"):
+        agml_assets.evaluate("leaves", model, **options)
+
+
+def test_vectors_that_are_not_finite_are_not_kept_as_up_to_date(leaves, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(Quarters, "faults", float("nan"))
+        with pytest.raises(UserError, match="not finite"):
+            agml_assets.evaluate("leaves", "quarters")
+    assert agml_assets.evaluate("leaves", "quarters")["score"] == 1
+
+
+def test_a_name_or_a_note_that_was_changed_is_in_the_record(leaves):
+    def record():
+        agml_assets.evaluate("leaves", "quarters")
+        file = leaves / "results/leaves/evaluation/quarters/run_record.json"
+        return json.loads(file.read_text()), file.stat().st_mtime_ns
+
+    first, made = record()
+    assert record() == (first, made)  # what is the same is not made again
+    write_registries(leaves, {"display_name": "Our leaves", "n_test": 80}, {"display_name": "Four Quarters"})
+    second, _ = record()
+    assert (second["dataset"], second["model"]) == ("Our leaves", "Four Quarters")
+    assert "80 test examples are published, 8 are here." in second["notes"]
+
+
+def test_scores_that_were_edited_are_made_again(leaves):
+    agml_assets.evaluate("leaves", "quarters")
+    file = leaves / "results/leaves/evaluation/quarters/scores.json"
+    honest = file.read_text()
+    file.write_text(honest.replace('"score": 1.0', '"score": 0.9'))  # as long as it was
+    assert agml_assets.evaluate("leaves", "quarters")["score"] == 1
+    assert file.read_text() == honest
+
+
+def test_a_model_whose_code_fails_is_named_and_the_rest_is_done(leaves, capsys):
+    assert cli.main(["evaluate", "leaves", "--model", "broken", "--model", "quarters"]) == 1
+    broken, good = capsys.readouterr().out.splitlines()
+    assert "failed" in broken and "no such operator" in broken
+    assert "1.000" in good

@@ -83,6 +83,19 @@ def test_too_few_groups_give_no_interval_but_a_reason():
     assert mean.interval == {"kind": "none", "reason": f"Task t has none: {found.results[0].interval['reason']}"}
 
 
+def test_a_score_that_no_resample_changes_is_not_called_certain():
+    true = np.arange(60) % 3
+    for score in (BALANCED_ACCURACY, user_loss_score([])):
+        [found] = score_task(Predictions("t", score, true, {"right": true})).results
+        assert found.score == 1
+        assert found.interval["kind"] == "none" and "every resample" in found.interval["reason"]
+    tasks = [score_task(Predictions(name, MACRO_F1, true, {"right": true})) for name in "ab"]
+    assert tasks[0].results[0].interval["low"] < 1  # Wilson's
+    [mean] = average_tasks(tasks)
+    assert mean.score == 1
+    assert mean.interval["kind"] == "none"
+
+
 def test_the_mean_over_tasks_is_that_of_its_points_and_narrower():
     tasks = [scored(name) for name in ("bees", "fish", "ferns", "fungi")]
     for mean in average_tasks(tasks):
