@@ -52,7 +52,8 @@ def build_leaderboard(workspace: Workspace, registry: SubmissionRegistry) -> dic
     """Return the leaderboard as JSON values.
 
     `phases` holds, by phase, `tasks`, `standings` (best first), `pairs`, `weights`, `incomplete`, `sensitivity`,
-    as in `exact.ranking`; a standing has no entry of a task of weight 0 that it lacks. `left_out` says of every other submission why it is not there.
+    as in `exact.ranking`; a standing has no entry of a task of weight 0 that it lacks. `left_out`
+    says of every other submission why it is not there.
     """
     phases: dict[str, Any] = {}
     left_out: dict[str, str] = {}
