@@ -14,7 +14,7 @@ import polars as pl
 
 from agml_assets.compression.steps import MAKE, SubmissionRun
 from agml_assets.errors import UserError
-from agml_assets.registry.submissions import load_submissions
+from agml_assets.registry.submissions import SubmissionEntry, SubmissionRegistry, load_submissions
 from agml_assets.todo import open_workspace
 
 logger = logging.getLogger(__name__)
@@ -94,13 +94,7 @@ def _evaluate(options: argparse.Namespace, parser: argparse.ArgumentParser) -> i
     if bool(options.keys) + options.all + (options.phase is not None) != 1:
         parser.error("say what to evaluate: KEY ..., --phase NAME, or --all")
     registry = load_submissions()
-    if options.phase is not None:
-        phases = registry.phases()
-        if options.phase not in phases:
-            raise UserError(f"There is no phase {options.phase!r}. Phases are: {', '.join(phases) or 'none'}.")
-        entries = phases[options.phase]
-    else:
-        entries = list(registry.entries) if options.all else [registry.get(key) for key in options.keys]
+    entries = _chosen(options, registry)
     workspace = open_workspace(options.results, options.config)
     rows: list[Sequence[str]] = []
     failed = 0
@@ -114,20 +108,31 @@ def _evaluate(options: argparse.Namespace, parser: argparse.ArgumentParser) -> i
             found = run.read("summary")
             size = f"{found['bytes_per_embedding']:g} bytes"
             mean, n = found["mean_kept"], len(found["tasks"])
-            rows.append((entry.key, size, "no task has a score" if mean is None else f"keeps {mean:.3f} of {n} tasks"))
+            rows.append(
+                (entry.key, size, "no task has a score" if mean is None else f"keeps {mean:.3f} of {n} tasks")
+            )
             _tell(entry.key, found, run.read("task_scores")["notes"])
         except UserError as error:
             failed += 1
             rows.append((entry.key, "failed", error.message.splitlines()[0]))
             logger.error("Submission %s: %s", entry.key, error.message)
-    if not rows:
-        raise UserError(f"No submission is registered in {registry.where}.")
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
     for row in rows:
         click.echo("  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[2]]))
     if failed < len(rows):
         click.echo(f"Compared in {write_leaderboard(workspace, registry).path}")
     return int(failed > 0)
+
+
+def _chosen(options: argparse.Namespace, registry: SubmissionRegistry) -> list[SubmissionEntry]:
+    if not registry.entries:
+        raise UserError(f"No submission is registered in {registry.where}.")
+    if options.phase is None:
+        return list(registry.entries) if options.all else [registry.get(key) for key in options.keys]
+    phases = registry.phases()
+    if options.phase not in phases:
+        raise UserError(f"There is no phase {options.phase!r}. Phases are: {', '.join(phases)}.")
+    return phases[options.phase]
 
 
 def _tell(key: str, summary: Mapping[str, Any], notes: Mapping[str, Sequence[str]]) -> None:

@@ -1,4 +1,4 @@
-"""`agml-assets compression`, typed as people do: what it says of good and of bad files, and that it ends in words."""
+"""`agml-assets compression`, typed as people do: what it says of good and of bad files."""
 
 import json
 
@@ -25,7 +25,8 @@ def folder(tmp_path, monkeypatch):
     pl.DataFrame({"id": IDS}).hstack(frame).write_csv(tmp_path / "m.csv")
     register(tmp_path)
     (tmp_path / "config.yaml").write_text(
-        "k_folds: 2\nbatch_size: 16\nepochs: 1\nlearning_rate: 1e-3\nenable_plots: false\nupdate_leaderboard: true\n"
+        "k_folds: 2\nbatch_size: 16\nepochs: 1\nlearning_rate: 1e-3\nenable_plots: false\n"
+        "update_leaderboard: true\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AGML_SUBMISSIONS", str(tmp_path / "submissions.yaml"))

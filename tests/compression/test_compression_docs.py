@@ -20,10 +20,9 @@ DOC = (ROOT / "docs/compression.md").read_text()
 BIN = Path(sys.executable).parent
 
 EVALUATE = "agml-assets compression evaluate --phase digits"
-ONE = (
-    "dagster job execute -m agml_assets.definitions -j compression --tags '{\"dagster/partition\": \"digits-pca-8\"}'"
-)
-BOARD = "dagster job execute -m agml_assets.definitions -j compression_leaderboard"
+JOB = "dagster job execute -m agml_assets.definitions -j "
+ONE = JOB + 'compression --tags \'{"dagster/partition": "digits-pca-8"}\''
+BOARD = JOB + "compression_leaderboard"
 
 
 def blocks(language: str) -> list[str]:

@@ -103,7 +103,9 @@ def test_pixels_that_are_not_finite_count_as_their_bands_mean_and_are_counted(fo
 
 
 def test_pixels_that_are_not_finite_are_told_where_a_folder_is_embedded(folder, monkeypatch, caplog):
-    monkeypatch.setattr("agml_assets.compression.embed.average_locations", lambda _: (np.zeros((2, 4)), {"abd": 7}))
+    monkeypatch.setattr(
+        "agml_assets.compression.embed.average_locations", lambda _: (np.zeros((2, 4)), {"abd": 7})
+    )
     embed_satellite_images(folder, None)
     assert "7 pixels of 1 of 2 locations are no finite numbers" in caplog.text
     assert "abd" in caplog.text

@@ -9,13 +9,13 @@ import pytest
 from agml_assets.compression.steps import MAKE, SubmissionRun
 from agml_assets.definitions import build_defs
 from agml_assets.embeddings.artifacts import DUPLICATE_GROUPS
+from agml_assets.errors import UserError
 from agml_assets.registry.datasets import DatasetRegistry
 from agml_assets.registry.submissions import load_submissions
 from agml_assets.settings import Settings
 from agml_assets.store import ArtifactStore
 from agml_assets.workspace import Workspace
 from resources.workspace import workspace_in_memory
-from tests.tiny import JOB, dagster, environment, write_registry
 
 N = 60
 
@@ -45,9 +45,7 @@ def workspace_of(root, *entries):
 
 def run(root, job, partition=None):
     workspace = workspace_of(root)
-    definitions = build_defs(
-        registry=workspace.registry, resources={"workspace": workspace_in_memory(workspace)}
-    )
+    definitions = build_defs(registry=workspace.registry, resources={"workspace": workspace_in_memory(workspace)})
     return definitions.resolve_job_def(job).execute_in_process(partition_key=partition, raise_on_error=False)
 
 
@@ -55,14 +53,8 @@ def test_submissions_are_scored_one_by_one_and_then_compared(place):
     for key in ("all", "first"):
         done = run(place, "compression", key)
         assert done.success
-        metadata = {
-            event.asset_key.path[-1]: event.materialization.metadata
-            for event in done.get_asset_materialization_events()
-            for event in [event.event_specific_data]
-        } if False else {
-            event.materialization.asset_key.path[-1]: event.materialization.metadata
-            for event in done.get_asset_materialization_events()
-        }
+        made = [event.materialization for event in done.get_asset_materialization_events()]
+        metadata = {one.asset_key.path[-1]: one.metadata for one in made}
         assert list(metadata) == ["submission", "task_scores", "summary"]
         assert metadata["submission"]["bytes_per_embedding"].value == {"all": 16, "first": 4}[key]
     assert run(place, "compression_leaderboard").success
@@ -81,11 +73,11 @@ def test_a_user_s_mistake_fails_the_step_in_words_and_is_not_tried_again(place):
 
 
 def test_a_job_without_a_partition_says_how_to_name_one(place):
-    env = environment(place, write_registry(place / "datasets.yaml", place))
-    env["AGML_SUBMISSIONS"] = str(place / "submissions.yaml")
-    done = dagster(*JOB, "compression", env=env)
-    assert done.returncode == 1
-    assert '"dagster/partition"' in done.stderr
+    done = run(place, "compression")
+    assert not done.success
+    said = done.get_step_failure_events()[0].step_failure_data.user_failure_data.description
+    assert "Name the submission" in said
+    assert """--tags '{"dagster/partition": "KEY"}'""" in said
 
 
 def test_a_dataset_s_embeddings_are_measured_with_copies_kept_together(measured, tmp_path):
@@ -100,3 +92,13 @@ def test_a_dataset_s_embeddings_are_measured_with_copies_kept_together(measured,
     [task] = one.read("task_scores")["tasks"]
     assert (task["task"], task["n"], task["units"]) == ("class", len(groups), groups.n_unique())
     assert groups.n_unique() < len(groups)
+
+
+def test_a_submission_called_like_a_dataset_is_refused_before_its_run_could_hold_it(
+    measured, tmp_path, monkeypatch
+):
+    key = measured.entry.key
+    (tmp_path / "submissions.yaml").write_text(f"submissions:\n  - {{key: {key}, phase: p, embeddings: digits}}\n")
+    monkeypatch.setenv("AGML_SUBMISSIONS", str(tmp_path / "submissions.yaml"))
+    with pytest.raises(UserError, match=f"have: {key} "):
+        build_defs(registry=DatasetRegistry((measured.entry,)))
