@@ -72,8 +72,8 @@ def embed_satellite_images(
         vectors, unfit = average_locations(images)
         if unfit:
             logger.warning(
-                "%s pixels of %s of %s locations are no finite numbers and count as their band's mean; the first of these "
-                "are %s.",
+                "%s pixels of %s of %s locations are no finite numbers and count as their band's mean; the first "
+                "of these are %s.",
                 *(f"{number:,}" for number in (sum(unfit.values()), len(unfit), len(images.ids))),
                 ", ".join(list(unfit)[:5]),
             )

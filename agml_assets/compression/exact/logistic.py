@@ -61,8 +61,8 @@ def predict_out_of_fold(
     class_weight="balanced"))` at its optimum on the training part: binomial for two classes, multinomial for more,
     each example of weight n_train / (K n_class). The penalty a is chosen by cross-validation inside the training
     part: the one with the least log loss, classes weighted alike, of the rows of four other folds, the two before
-    and the two behind, each predicted by a model that lacks it as well; of equals the largest. The model for fold i
-    inside the training part of fold j is that for fold j inside that of i: 2 k fits serve k folds. Penalties are
+    and the two behind, each predicted by a model that lacks it as well; of equals the largest. The model for fold
+    i inside the training part of fold j is that for fold j inside that of i: 2 k fits serve k folds. Penalties are
     tried from the largest on; where two in a row lose more, none smaller is. Groups that the folds keep whole are
     whole inside as well.
 
