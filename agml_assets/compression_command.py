@@ -5,15 +5,16 @@ Each subcommand is a thin call of a function; no Dagster here.
 
 import argparse
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+import polars as pl
 
 from agml_assets.compression.steps import MAKE, SubmissionRun
 from agml_assets.errors import UserError
-from agml_assets.registry.submissions import load_submissions
+from agml_assets.registry.submissions import SubmissionEntry, SubmissionRegistry, load_submissions
 from agml_assets.todo import open_workspace
 
 logger = logging.getLogger(__name__)
@@ -93,13 +94,7 @@ def _evaluate(options: argparse.Namespace, parser: argparse.ArgumentParser) -> i
     if bool(options.keys) + options.all + (options.phase is not None) != 1:
         parser.error("say what to evaluate: KEY ..., --phase NAME, or --all")
     registry = load_submissions()
-    if options.phase is not None:
-        phases = registry.phases()
-        if options.phase not in phases:
-            raise UserError(f"There is no phase {options.phase!r}. Phases are: {', '.join(phases) or 'none'}.")
-        entries = phases[options.phase]
-    else:
-        entries = list(registry.entries) if options.all else [registry.get(key) for key in options.keys]
+    entries = _chosen(options, registry)
     workspace = open_workspace(options.results, options.config)
     rows: list[Sequence[str]] = []
     failed = 0
@@ -112,7 +107,11 @@ def _evaluate(options: argparse.Namespace, parser: argparse.ArgumentParser) -> i
                         make(run)
             found = run.read("summary")
             size = f"{found['bytes_per_embedding']:g} bytes"
-            rows.append((entry.key, size, f"keeps {found['mean_kept']:.3f} of {len(found['tasks'])} tasks"))
+            mean, n = found["mean_kept"], len(found["tasks"])
+            rows.append(
+                (entry.key, size, "no task has a score" if mean is None else f"keeps {mean:.3f} of {n} tasks")
+            )
+            _tell(entry.key, found, run.read("task_scores")["notes"])
         except UserError as error:
             failed += 1
             rows.append((entry.key, "failed", error.message.splitlines()[0]))
@@ -123,6 +122,39 @@ def _evaluate(options: argparse.Namespace, parser: argparse.ArgumentParser) -> i
     if failed < len(rows):
         click.echo(f"Compared in {write_leaderboard(workspace, registry).path}")
     return int(failed > 0)
+
+
+def _chosen(options: argparse.Namespace, registry: SubmissionRegistry) -> list[SubmissionEntry]:
+    if not registry.entries:
+        raise UserError(f"No submission is registered in {registry.where}.")
+    if options.phase is None:
+        return list(registry.entries) if options.all else [registry.get(key) for key in options.keys]
+    phases = registry.phases()
+    if options.phase not in phases:
+        raise UserError(f"There is no phase {options.phase!r}. Phases are: {', '.join(phases)}.")
+    return phases[options.phase]
+
+
+def _tell(key: str, summary: Mapping[str, Any], notes: Mapping[str, Sequence[str]]) -> None:
+    """Say loudly what was left out; that all samples of a task match needs no word."""
+    whole = {some[0] for some in notes.values() if len(some) == 1}
+    for note in dict.fromkeys(note for note in summary["notes"] if note not in whole):
+        logger.warning("Submission %s: %s", key, note)
+    for task, reason in summary["left_out"].items():
+        logger.warning("Submission %s: task %r has no score: %s", key, task, reason)
+
+
+def _as_text(table: pl.DataFrame) -> str:
+    """Return a leaderboard as lines: names of columns, then a run each, whatever the width of the terminal."""
+    rows = [table.columns, *([_cell(value) for value in row] for row in table.iter_rows())]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4f}"
+    return "" if value is None else str(value)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -138,6 +170,9 @@ def _run(options: argparse.Namespace) -> int:
         options.exclude_file,
     )
     click.echo(f"Results in {found.folder}")
+    if found.leaderboard is not None:
+        click.echo(_as_text(found.leaderboard.table))
+        click.echo(f"Leaderboard in {found.leaderboard.path}")
     return 0
 
 
@@ -146,6 +181,7 @@ def _embed(options: argparse.Namespace) -> int:
         AVERAGING,
         embed_photographs,
         embed_satellite_images,
+        require_table_name,
         write_submission,
     )
     from agml_assets.evaluation.backbones import BackboneEncoder
@@ -154,6 +190,7 @@ def _embed(options: argparse.Namespace) -> int:
 
     if options.model == AVERAGING and not options.satellite:
         raise UserError("The averaging baseline is for satellite images: add --satellite, or name a model.")
+    require_table_name(Path(options.output))  # before hours of work
     encoder = None if options.model == AVERAGING else BackboneEncoder(load_models().get(options.model))
     try:
         if options.satellite:

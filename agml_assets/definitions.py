@@ -14,7 +14,7 @@ from agml_assets.partitions import dataset_partitions, evaluation_partitions, su
 from agml_assets.quality import assets as quality_assets
 from agml_assets.registry.datasets import DatasetRegistry, load_registry
 from agml_assets.registry.models import load_models
-from agml_assets.registry.submissions import load_submissions
+from agml_assets.registry.submissions import check_keys_are_no_datasets, load_submissions
 from agml_assets.registry.tasks import check_keys_are_unique, load_tasks
 from agml_assets.report import assets as report_assets
 from agml_assets.settings import load_settings
@@ -44,8 +44,9 @@ def build_defs(
         resources: Take the place of the resources with the same names.
     """
     registry = registry or load_registry()
-    tasks, models = load_tasks(), load_models()
+    tasks, models, submissions = load_tasks(), load_models(), load_submissions()
     check_keys_are_unique(tasks, registry)
+    check_keys_are_no_datasets(submissions, registry)
     datasets = dataset_partitions(registry)
     pairs = evaluation_partitions(registry, tasks, models)
     rooms = (dataset_assets, embeddings_assets, training_assets, quality_assets, report_assets)
@@ -53,7 +54,7 @@ def build_defs(
         assets=[
             *(asset for room in rooms for asset in room.build_assets(datasets)),
             *evaluation_assets.build_assets(pairs),
-            *compression_assets.build_assets(submission_partitions(load_submissions())),
+            *compression_assets.build_assets(submission_partitions(submissions)),
             *leaderboard_assets.build_assets(),
             *site_assets.build_assets(),
         ],

@@ -139,6 +139,12 @@ def _opened(
     """Open the run's submission and hold it against other runs; a user's mistake is a permanent failure."""
     from agml_assets.compression import steps
 
+    if not context.has_partition_key:
+        raise dg.Failure(
+            "Name the submission: a partition in the UI, --partition KEY, or for `dagster job execute` "
+            """--tags '{"dagster/partition": "KEY"}'.""",
+            allow_retries=False,
+        )
     try:
         run = steps.SubmissionRun(load_submissions().get(context.partition_key), workspace)
         with run.held(f"run {context.run.run_id}"):

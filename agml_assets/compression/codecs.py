@@ -90,6 +90,8 @@ def _quantise(vectors: Float32[np.ndarray, "n d"], size: int, seed: int) -> Comp
     length = -(-dimensions // size)
     filled = np.zeros((n, length * size), np.float32)
     filled[:, :dimensions] = vectors
+    if n < 2:
+        raise UserError("Product quantisation needs 2 embeddings or more: its centroids are learnt from them.")
     index = faiss.IndexPQ(filled.shape[1], size, bits)
     index.pq.cp.seed = seed
     index.pq.cp.min_points_per_centroid = 1

@@ -3,6 +3,7 @@
 What a submission file must look like is `submissions`; the averaging baseline is `averaging`.
 """
 
+import logging
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
@@ -23,6 +24,8 @@ from agml_assets.embeddings.images import encode_opened
 from agml_assets.errors import UserError
 from agml_assets.locks import Unfinished
 from agml_assets.workspace import DatasetWorkspace
+
+logger = logging.getLogger(__name__)
 
 AVERAGING = "averaging"
 """In place of a model: the averaging baseline."""
@@ -66,7 +69,15 @@ def embed_satellite_images(
     """
     if encoder is None:
         images = find_satellite_images(root, NEEDED, seasons)
-        return images.ids, average_locations(images)[0]
+        vectors, unfit = average_locations(images)
+        if unfit:
+            logger.warning(
+                "%s pixels of %s of %s locations are no finite numbers and count as their band's mean; the first "
+                "of these are %s.",
+                *(f"{number:,}" for number in (sum(unfit.values()), len(unfit), len(images.ids))),
+                ", ".join(list(unfit)[:5]),
+            )
+        return images.ids, vectors
     if modality not in MODALITIES or "B04" not in MODALITIES[modality].bands:
         raise UserError(f"Modality {modality!r} has no true colours: choose s2l1c or s2l2a.")
     images = find_satellite_images(root, [modality], seasons)
@@ -117,10 +128,20 @@ def write_submission(file: Path, ids: Sequence[str], vectors: Float[np.ndarray, 
     return write_table(file, frame)
 
 
-def write_table(file: Path, frame: pl.DataFrame) -> Path:
-    """Write a table as CSV or Parquet, by the file's ending: whole or not at all."""
+def require_table_name(file: Path) -> Path:
+    """Return the name of a table to be written.
+
+    Raises:
+        UserError: It does not end as a CSV or a Parquet file.
+    """
     if file.suffix.lower() not in _ENDINGS:
         raise UserError(f"{file}: name a file that ends with {' or '.join(_ENDINGS)}.")
+    return file
+
+
+def write_table(file: Path, frame: pl.DataFrame) -> Path:
+    """Write a table as CSV or Parquet, by the file's ending: whole or not at all."""
+    require_table_name(file)
     with Unfinished(file.parent, file.name) as stage:
         if file.suffix.lower() == ".csv":
             frame.write_csv(stage)

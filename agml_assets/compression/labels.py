@@ -225,10 +225,10 @@ def block_groups(
         block_km: Side, in kilometres.
     """
     height = block_km / _KM_PER_DEGREE
-    band = np.floor((latitude + 90) / height).astype(np.int64)
+    band = np.floor((latitude + 90) / height)
     middle = np.radians(np.clip((band + 0.5) * height - 90, -90, 90))
     pieces = np.maximum(np.round(360 * np.cos(middle) / height), 1)
-    piece = np.minimum(np.floor(np.mod(longitude, 360) / 360 * pieces), pieces - 1).astype(np.int64)
+    piece = np.minimum(np.floor(np.mod(longitude, 360) / 360 * pieces), pieces - 1)
     _, groups = np.unique(np.column_stack([band, piece]), axis=0, return_inverse=True)
     return groups.reshape(-1).astype(np.int64)
 
@@ -283,7 +283,7 @@ def _encode(labels: list[str]) -> tuple[Int64[np.ndarray, " n"], tuple[str, ...]
 
 def _as_number(label: str) -> float | None:
     try:
-        value = float(label)
+        value = float(label.replace("_", "no digit"))  # Python reads 1_0 as 10
     except ValueError:
         return None
     return value if math.isfinite(value) else None
@@ -302,7 +302,7 @@ def _read_groups(path: Path, rows: pl.DataFrame, block_km: float | None) -> Int6
     if not block_km > 0:
         raise UserError(f"block_km is {block_km}; a block's side is above 0 km.")
     for column in (LATITUDE, LONGITUDE):
-        require_column(path, rows.columns, column)
+        require_column(path, [name for name in rows.columns if name != _ROW], column)
     places = {}
     for column, low, high in ((LATITUDE, -90, 90), (LONGITUDE, -180, 360)):
         values = _read_numbers(path, rows.with_columns(pl.col(column).fill_null("")), column)

@@ -52,7 +52,8 @@ def build_leaderboard(workspace: Workspace, registry: SubmissionRegistry) -> dic
     """Return the leaderboard as JSON values.
 
     `phases` holds, by phase, `tasks`, `standings` (best first), `pairs`, `weights`, `incomplete`, `sensitivity`,
-    as in `exact.ranking`; `left_out` says of every other submission why it is not there.
+    as in `exact.ranking`; a standing has no entry of a task of weight 0 that it lacks. `left_out`
+    says of every other submission why it is not there.
     """
     phases: dict[str, Any] = {}
     left_out: dict[str, str] = {}
@@ -70,7 +71,7 @@ def build_leaderboard(workspace: Workspace, registry: SubmissionRegistry) -> dic
         if not results:
             continue
         try:
-            phases[phase] = _board(compare_methods(results), results, summaries)
+            phases[phase] = _board(compare_methods(results, _weights(results)), results, summaries)
         except UserError as error:
             left_out |= dict.fromkeys(results, error.message)
     return {"phases": phases, "left_out": left_out}
@@ -108,6 +109,15 @@ def _on_other_samples(scores: Mapping[str, Mapping[str, Any]]) -> dict[str, str]
     return reasons
 
 
+def _weights(results: Mapping[str, ExactResult]) -> dict[str, float] | None:
+    """Return equal weights for the tasks that most submissions have, so that one with a task of its own ranks.
+
+    None, which is all of them, where no task is of most.
+    """
+    having = Counter(task.task for result in results.values() for task in result.tasks)
+    return {task: 1.0 for task, count in having.items() if 2 * count > len(results)} or None
+
+
 def _board(
     compared: Comparison, results: Mapping[str, ExactResult], summaries: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
@@ -136,6 +146,7 @@ def _board(
                         "kept": kept[task],
                     }
                     for task, places in of_tasks.items()
+                    if rank.method in places
                 },
             }
         )
@@ -149,7 +160,7 @@ def _board(
             }
             for one in compared.tasks
         ],
-        "weights": compared.weights,
+        "weights": {one.task: compared.weights.get(one.task, 0.0) for one in compared.tasks},
         "standings": standings,
         "pairs": to_json(compared.pairs),
         "incomplete": to_json(compared.incomplete),

@@ -25,7 +25,16 @@ from agml_assets.compression.embed import dataset_embeddings
 from agml_assets.compression.exact.evaluate import ExactSettings, ExactTask, evaluate_exact, to_json
 from agml_assets.compression.labels import list_label_files, read_labels
 from agml_assets.compression.matching import Matched, match, refuse_unsound
-from agml_assets.compression.submissions import Issues, Submission, clean_id, read_submission, refuse_placeholder
+from agml_assets.compression.submissions import (
+    Issues,
+    Submission,
+    clean_id,
+    ids_beside,
+    read_lines,
+    read_submission,
+    refuse_placeholder,
+)
+from agml_assets.dataset.artifacts import IMAGE_INDEX
 from agml_assets.embeddings.artifacts import EMBEDDINGS
 from agml_assets.errors import UserError
 from agml_assets.locks import exclusive
@@ -78,12 +87,16 @@ class SubmissionRun:
     def _source(self) -> dict[str, str]:
         """Digests of what embeddings are read from."""
         entry = self.entry
+        excluded = _digests({"exclude": entry.exclude})
         if entry.embeddings == DIGITS:
-            return {DIGITS: blake3(load_digits()[1].tobytes()).hexdigest()[:32]}
+            return {DIGITS: blake3(load_digits()[1].tobytes()).hexdigest()[:32]} | excluded
         if entry.embeddings is not None:
-            return {EMBEDDINGS.key: self.workspace.dataset(entry.embeddings).sidecar(EMBEDDINGS).digest}
-        files = {"file": entry.file, "ids": entry.ids, "exclude": entry.exclude}
-        return {name: file_digest(path) for name, path in files.items() if path is not None and path.is_file()}
+            bench = self.workspace.dataset(entry.embeddings)
+            return {one.key: bench.sidecar(one).digest for one in (IMAGE_INDEX, EMBEDDINGS)} | excluded
+        files = {"file": entry.file, "ids": entry.ids}
+        if entry.file is not None and entry.ids is None and entry.file.suffix == ".npy":
+            files["ids"] = ids_beside(entry.file)
+        return _digests(files) | excluded
 
     @cached_property
     def _labels(self) -> dict[str, str]:
@@ -155,14 +168,15 @@ class SubmissionRun:
         entry = self.entry
         if entry.file is not None:
             found = read_submission(entry.file, entry.key, _read_lines(entry.ids) if entry.ids else None)
-            return found.without(set(map(clean_id, _read_lines(entry.exclude)))) if entry.exclude else found
-        if entry.embeddings == DIGITS:
-            names, vectors, _ = load_digits()
         else:
             assert entry.embeddings is not None
-            names, vectors, _ = dataset_embeddings(self.workspace.dataset(entry.embeddings))
-        columns = tuple(str(place) for place in range(vectors.shape[1]))
-        return Submission(entry.key, names, vectors, columns, Issues(), Path(entry.embeddings))
+            if entry.embeddings == DIGITS:
+                names, vectors, _ = load_digits()
+            else:
+                names, vectors, _ = dataset_embeddings(self.workspace.dataset(entry.embeddings))
+            columns = tuple(str(place) for place in range(vectors.shape[1]))
+            found = Submission(entry.key, names, vectors, columns, Issues(), Path(entry.embeddings))
+        return found.without(set(map(clean_id, _read_lines(entry.exclude)))) if entry.exclude else found
 
 
 def make_submission(run: SubmissionRun) -> Sidecar:
@@ -252,7 +266,11 @@ def make_summary(run: SubmissionRun) -> Sidecar:
         "mean_kept": float(np.mean([one["kept"] for one in tasks.values()])) if tasks else None,
         "tasks": tasks,
         "left_out": left_out,
-        "notes": [*made.info["notes"], *(note for notes in scores["notes"].values() for note in notes)],
+        "notes": [
+            *made.info["notes"],
+            *(note for notes in scores["notes"].values() for note in notes),
+            *(f"Task {one['task']!r}: {note}" for one in scores["tasks"] for note in one["exclusions"]),
+        ],
     }
     return run.write("summary", document, time.monotonic() - started, {})
 
@@ -283,4 +301,8 @@ def _require_finite(source: Submission) -> None:
 
 def _read_lines(file: Path) -> list[str]:
     refuse_placeholder(file)
-    return [line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+    return read_lines(file)
+
+
+def _digests(files: Mapping[str, Path | None]) -> dict[str, str]:
+    return {name: file_digest(path) for name, path in files.items() if path is not None and path.is_file()}

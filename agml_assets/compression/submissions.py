@@ -154,6 +154,11 @@ def read_submission(file: str | Path, method: str | None = None, ids: Sequence[s
     return Submission(method or file.stem, cleaned, kept, tuple(columns), issues, file)
 
 
+def ids_beside(file: Path) -> Path:
+    """Return where the ids of a .npy file are looked for: `<stem>.ids.txt` beside it."""
+    return file.with_name(f"{file.stem}.ids.txt")
+
+
 def clean_id(name: str) -> str:
     """Return a sample's name without `.zarr.zip`, then without `.zarr`, wherever they stand in it."""
     return name.replace(".zarr.zip", "").replace(".zarr", "")
@@ -253,7 +258,10 @@ def _read_parquet_submission(file: Path, _ids: Sequence[str] | None) -> _Table:
     except (pl.exceptions.PolarsError, OSError) as error:
         raise UserError(f"{file}: it is no valid Parquet file: {str(error).partition(chr(10))[0]}.") from None
     require_column(file, frame.columns, ID)
-    names = frame[ID].cast(pl.String).to_list()
+    try:
+        names = frame[ID].cast(pl.String).to_list()
+    except pl.exceptions.PolarsError:
+        raise UserError(f"{file}: its column {ID!r} holds {frame[ID].dtype}; ids are text or numbers.") from None
     dimensions, ignored = _choose(frame.columns)
     if len(dimensions) == 1 and isinstance(frame.schema[dimensions[0]], _LISTS):
         vectors = _from_lists(file, frame[dimensions[0]])
@@ -280,7 +288,7 @@ def _read_npy_submission(file: Path, ids: Sequence[str] | None) -> _Table:
         shape = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else "an archive"
         raise UserError(f"{file}: it must hold numbers of shape (samples, dimensions); it holds {shape}.")
     if ids is None:
-        list_file = file.with_name(f"{file.stem}.ids.txt")
+        list_file = ids_beside(file)
         if not list_file.is_file():
             raise UserError(
                 f"{file}: which samples its rows are is not known. Write their ids, a line each, to {list_file}."
@@ -345,7 +353,7 @@ def _numbers(
             if written is None or not written.strip():
                 continue
             try:
-                vectors[row, place] = np.float32(written)
+                vectors[row, place] = np.float32(written.replace("_", "no digit"))  # Python reads 1_0 as 10
             except ValueError:
                 not_number[row] += 1
     return vectors, not_number

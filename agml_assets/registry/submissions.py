@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from agml_assets.errors import UserError, did_you_mean
+from agml_assets.registry.datasets import DatasetRegistry
 from agml_assets.registry.yaml_files import absolute_path, complaints, find_file, is_key, read_yaml, require_key
 from agml_assets.settings import expand_path, unknown_key
 
@@ -162,6 +163,20 @@ def load_submissions(path: Path | str | None = None) -> SubmissionRegistry:
             f"The registry of submissions {file} is not valid:\n" + "\n".join(f"  {p}" for p in problems)
         )
     return SubmissionRegistry(tuple(entries), str(file))
+
+
+def check_keys_are_no_datasets(submissions: SubmissionRegistry, datasets: DatasetRegistry) -> None:
+    """Raise `UserError` naming every submission whose key a dataset has as well (case does not count).
+
+    A run knows what it works on by the key of its partition alone: it would hold, clear up and report the dataset.
+    """
+    of_datasets = {entry.key.lower() for entry in datasets.entries}
+    clashes = [entry.key for entry in submissions.entries if entry.key.lower() in of_datasets]
+    if clashes:
+        raise UserError(
+            f"Keys that both a submission of {submissions.where} and a dataset of {datasets.where} have: "
+            f"{', '.join(clashes)} (case does not count). Give the submissions another `key`."
+        )
 
 
 def _read_entry(item: Any, where: str, folder: Path, problems: list[str]) -> SubmissionEntry | None:

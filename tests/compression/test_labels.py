@@ -96,6 +96,11 @@ def test_classes_are_numbers_where_all_are_and_else_names(folder):
     assert (found.class_names, found.targets.tolist()) == (("10", "None", "maize"), [2, 0, 1, 2])
 
 
+def test_codes_with_underscores_are_names_and_no_numbers(folder):
+    found = read_labels(write(folder, "a__cls.csv", "id,label\na,1_0\nb,10\nc,1_0\n"))
+    assert (found.class_names, found.targets.tolist()) == (("10", "1_0"), [1, 0, 1])
+
+
 def test_groups_are_numbered(folder):
     found = read_labels(
         write(
@@ -123,6 +128,11 @@ def test_places_in_one_block_are_one_group(folder):
         read_labels(write(folder, "c__regr.csv", "id,label\na,1\n"), block_km=5)
     with pytest.raises(UserError, match="block_km is 0"):
         read_labels(file, block_km=0)
+
+
+def test_blocks_smaller_than_any_distance_leave_every_place_to_itself():
+    places = np.arange(6.0)
+    assert len(set(block_groups(places, places, 1e-17).tolist())) == 6
 
 
 def test_blocks_are_about_as_wide_and_as_high_as_asked():

@@ -12,6 +12,7 @@ from scipy.ndimage import zoom
 from zarr.storage import ZipStore
 
 from agml_assets.compression.averaging import average_location, average_locations, sample_corners
+from agml_assets.compression.embed import embed_satellite_images
 from agml_assets.compression.satellite_images import MODALITIES, find_satellite_images
 from agml_assets.errors import UserError
 
@@ -99,6 +100,15 @@ def test_pixels_that_are_not_finite_count_as_their_bands_mean_and_are_counted(fo
     vectors, by_location = average_locations(images)
     assert vectors.shape == (2, 1024)
     assert by_location == {}
+
+
+def test_pixels_that_are_not_finite_are_told_where_a_folder_is_embedded(folder, monkeypatch, caplog):
+    monkeypatch.setattr(
+        "agml_assets.compression.embed.average_locations", lambda _: (np.zeros((2, 4)), {"abd": 7})
+    )
+    embed_satellite_images(folder, None)
+    assert "7 pixels of 1 of 2 locations are no finite numbers" in caplog.text
+    assert "abd" in caplog.text
 
 
 def test_a_single_pixel_is_everywhere():

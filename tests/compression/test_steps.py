@@ -1,6 +1,7 @@
 """Registered submissions from files and from digits: stored, scored, summed up, compared."""
 
 import json
+import os
 
 import numpy as np
 import polars as pl
@@ -183,3 +184,36 @@ def test_digits_need_no_file_and_their_leading_components_keep_most(tmp_path):
     kept = {key: run.read("summary")["tasks"]["digit"]["score"] for key, run in found.items()}
     assert kept["sixteen"] > 0.9
     assert 0.3 < kept["two"] < 0.7  # scikit-learn's logistic regression on two components: about 0.55
+
+
+def test_a_changed_list_of_ids_beside_an_array_is_noticed(place):
+    np.save(place / "a.npy", pl.read_csv(place / "good.csv").drop("id").to_numpy())
+    (place / "a.ids.txt").write_text("\n".join(f"{i:03}" for i in range(N)))
+    (place / "submissions.yaml").write_text("submissions:\n  - {key: a, phase: p, file: a.npy, tasks: labels}\n")
+    MAKE["submission"](runs(place)[2]["a"])
+    assert runs(place)[2]["a"].is_current("submission")
+    (place / "a.ids.txt").write_text("\n".join(f"{N - 1 - i:03}" for i in range(N)))
+    assert not runs(place)[2]["a"].is_current("submission")
+
+
+def test_a_change_that_keeps_size_and_time_is_noticed(place):
+    run = runs(place)[2]["good"]
+    MAKE["submission"](run)
+    file = place / "good.csv"
+    before = file.stat()
+    file.write_text(file.read_text().replace("\n000,", "\n999,"))
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert file.stat().st_size == before.st_size
+    assert not runs(place)[2]["good"].is_current("submission")
+
+
+def test_ids_are_left_out_of_embeddings_without_a_file_too(tmp_path):
+    (tmp_path / "out.txt").write_text("0000\n0001\n")
+    (tmp_path / "submissions.yaml").write_text(
+        "submissions:\n  - {key: d, phase: p, embeddings: digits, exclude: out.txt}\n"
+    )
+    run = runs(tmp_path)[2]["d"]
+    MAKE["submission"](run)
+    assert run.read("submission")["id"].to_list()[:2] == ["0002", "0003"]
+    (tmp_path / "out.txt").write_text("0000\n")
+    assert not runs(tmp_path)[2]["d"].is_current("submission")

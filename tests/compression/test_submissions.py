@@ -155,3 +155,16 @@ def test_excluded_ids_are_left_out(written):
     assert found.without({"a"}).vectors.tolist() == [[2]]
     with pytest.raises(UserError, match="every id of the submission is excluded"):
         found.without({"a", "b"})
+
+
+def test_digits_with_underscores_are_no_numbers(written):
+    found = read_submission(written("id,0,1\na,1_0,2\nb,3,4\n"))
+    assert np.isnan(found.vectors[0, 0])
+    assert found.issues.not_numbers == 1
+
+
+def test_ids_that_are_neither_text_nor_numbers_are_refused(tmp_path):
+    file = tmp_path / "m.parquet"
+    pl.DataFrame({"id": [[1]], "0": [1.0]}).write_parquet(file)
+    with pytest.raises(UserError, match="ids are text or numbers"):
+        read_submission(file)

@@ -3,7 +3,8 @@
 import pytest
 
 from agml_assets.errors import UserError
-from agml_assets.registry.submissions import load_submissions
+from agml_assets.registry.datasets import load_registry
+from agml_assets.registry.submissions import check_keys_are_no_datasets, load_submissions
 
 
 def load(folder, text):
@@ -75,3 +76,11 @@ def test_an_unknown_key_is_answered_with_those_like_it(tmp_path):
     registry = load(tmp_path, "submissions: [{key: digits-pca, phase: p, embeddings: digits}]")
     with pytest.raises(UserError, match="digits-pca"):
         registry.get("digits-pcA")
+
+
+def test_a_key_that_a_dataset_has_as_well_is_refused(tmp_path):
+    found = load(tmp_path, "submissions:\n  - {key: Corn, phase: p, embeddings: digits}\n")
+    check_keys_are_no_datasets(load_submissions(), load_registry())
+    (tmp_path / "datasets.yaml").write_text("datasets: [{name: other/corn}]")
+    with pytest.raises(UserError, match=r"have: Corn \(case does not count\)"):
+        check_keys_are_no_datasets(found, load_registry(tmp_path / "datasets.yaml"))

@@ -19,6 +19,7 @@ from agml_assets.store import dump_json
 LEADERBOARDS = "leaderboards"
 SUMMARY = "results_summary.json"
 _STAMP = "%Y%m%d_%H%M%S"
+_LONGEST = 200  # bytes of method and task in a file's name, of 255 that file systems allow
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,27 @@ def require_name(what: str, name: str) -> str:
     Raises:
         UserError: It may not.
     """
-    if not name or name in (".", "..") or any(c in name for c in "/\\\0"):
-        raise UserError(f"{what} is {name!r}; it names a folder, so it cannot be empty or hold a slash.")
+    if not name.isprintable() or not name or name in (".", "..") or any(c in name for c in "/\\"):
+        raise UserError(
+            f"{what} is {name!r}; it names a folder, so it cannot be empty or hold a slash or a control character."
+        )
     return name
+
+
+def require_task(method: str, task: str) -> str:
+    """Return a task's name.
+
+    Raises:
+        UserError: It cannot be that of a folder of a run, or files named by method and task cannot be made.
+    """
+    if require_name("The task", task) == SUMMARY:
+        raise UserError(f"A task cannot be called {SUMMARY!r}: a run's summary lies there. Rename its file.")
+    if len(f"{method}_{task}".encode()) > _LONGEST:
+        raise UserError(
+            f"The names of method and task, {method!r} and {task!r}, are together longer than {_LONGEST} bytes; "
+            "files are named by both. Shorten one of them."
+        )
+    return task
 
 
 def require_phase(phase: str) -> str:

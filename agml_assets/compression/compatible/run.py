@@ -21,6 +21,7 @@ from agml_assets.compression.compatible.results import (
     make_run_folder,
     require_name,
     require_phase,
+    require_task,
     write_probe,
     write_summary,
     write_task,
@@ -103,6 +104,8 @@ def run_compatible(
     )
     files = list_label_files(annotation_path)
     chosen = choose_tasks(files, checked.task_filter)
+    for file in chosen:
+        require_task(method, file.name)
     tasks = [require_binary(read_labels(file, clean_ids=False)) for file in chosen]
     known = {name for task in tasks for name in task.ids}
     known.update(name for file in files if file not in chosen for name in read_ids(file))

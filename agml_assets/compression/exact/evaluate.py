@@ -40,7 +40,7 @@ Kind = Literal["regression", "classification"]
 MIN_UNITS = 20
 """Fewer examples, or groups, than this give no interval that deserves the name (as in quality/intervals.py)."""
 
-_SHOWN = 5  # ids named in a message
+_SHOWN = 5  # ids, or classes, named in a message
 
 
 @dataclass(frozen=True)
@@ -374,8 +374,10 @@ def _prepare(task: ExactTask, vectors: Float[np.ndarray, "n d"], settings: Exact
         said += [
             f"Class {all_names[one]!r} has {_count(targets == one, groups)} {what}, {settings.folds} folds need "
             f"as many: its {int((targets == one).sum())} examples are left out."
-            for one in rare
+            for one in rare[:_SHOWN]
         ]
+        if more := rare[_SHOWN:]:
+            said.append(f"So are {int(np.isin(targets, more).sum())} examples of {len(more)} further classes.")
         present = np.setdiff1d(present, rare)
         if len(present) < 2:
             left = f"Only class {all_names[present[0]]!r} is left" if len(present) else "No class is left"
