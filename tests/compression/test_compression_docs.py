@@ -23,6 +23,7 @@ EVALUATE = "agml-assets compression evaluate --phase digits"
 JOB = "dagster job execute -m agml_assets.definitions -j "
 ONE = JOB + 'compression --tags \'{"dagster/partition": "digits-pca-8"}\''
 BOARD = JOB + "compression_leaderboard"
+PAGE = JOB + "site_files"
 
 
 def blocks(language: str) -> list[str]:
@@ -34,7 +35,7 @@ def rows(heading: str) -> list[str]:
 
 
 def test_no_command_is_untested():
-    assert {line for block in blocks("sh") for line in block.splitlines()} == {EVALUATE, ONE, BOARD}
+    assert {line for block in blocks("sh") for line in block.splitlines()} == {EVALUATE, ONE, BOARD, PAGE}
 
 
 def test_the_commands_on_images_are_understood():
@@ -92,3 +93,7 @@ def test_the_commands_work_as_written_and_files_lie_where_the_table_says(tmp_pat
     assert [(one["submission"], one["rank"]) for one in standings] == [("digits-pca-8", 1), ("digits-pca-2", 2)]
     for file in rows("| file below `_platform/compression/` | what |"):
         assert (platform / file.replace("<submission>", "digits-pca-8")).is_file(), file
+    shell(PAGE)
+    page = (tmp_path / "results/_platform/site/pages/embeddings.html").read_text()
+    assert "2 submissions of fixed-size embeddings in 1 phase" in page
+    assert '"digits-pca-8"' in page
