@@ -32,7 +32,6 @@ from agml_assets.compression.submissions import (
     ids_beside,
     read_lines,
     read_submission,
-    refuse_placeholder,
 )
 from agml_assets.dataset.artifacts import IMAGE_INDEX
 from agml_assets.embeddings.artifacts import EMBEDDINGS
@@ -167,7 +166,7 @@ class SubmissionRun:
         """Return the embeddings as they come, before compression."""
         entry = self.entry
         if entry.file is not None:
-            found = read_submission(entry.file, entry.key, _read_lines(entry.ids) if entry.ids else None)
+            found = read_submission(entry.file, entry.key, read_lines(entry.ids) if entry.ids else None)
         else:
             assert entry.embeddings is not None
             if entry.embeddings == DIGITS:
@@ -176,7 +175,7 @@ class SubmissionRun:
                 names, vectors, _ = dataset_embeddings(self.workspace.dataset(entry.embeddings))
             columns = tuple(str(place) for place in range(vectors.shape[1]))
             found = Submission(entry.key, names, vectors, columns, Issues(), Path(entry.embeddings))
-        return found.without(set(map(clean_id, _read_lines(entry.exclude)))) if entry.exclude else found
+        return found.without(set(map(clean_id, read_lines(entry.exclude)))) if entry.exclude else found
 
 
 def make_submission(run: SubmissionRun) -> Sidecar:
@@ -297,11 +296,6 @@ def _require_finite(source: Submission) -> None:
             f"{source.file}: {len(bad)} embeddings have values that are not finite numbers, the first of "
             f"{', '.join(source.ids[row] for row in bad[:5])}. Nothing can be compressed from them: mend the file."
         )
-
-
-def _read_lines(file: Path) -> list[str]:
-    refuse_placeholder(file)
-    return read_lines(file)
 
 
 def _digests(files: Mapping[str, Path | None]) -> dict[str, str]:

@@ -293,7 +293,6 @@ def _read_npy_submission(file: Path, ids: Sequence[str] | None) -> _Table:
             raise UserError(
                 f"{file}: which samples its rows are is not known. Write their ids, a line each, to {list_file}."
             )
-        refuse_placeholder(list_file)
         ids = read_lines(list_file)
     if len(ids) != len(array):
         raise UserError(f"{file}: it has {len(array):,} rows, and there are {len(ids):,} ids; give one each.")
@@ -312,8 +311,9 @@ def read_lines(file: Path) -> list[str]:
     """Return the lines of a UTF-8 text file, without spaces at their ends and without blank ones.
 
     Raises:
-        UserError: It is not UTF-8.
+        UserError: It cannot hold data (`refuse_placeholder`), or is not UTF-8.
     """
+    refuse_placeholder(file)
     try:
         text = file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:

@@ -12,8 +12,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from agml_assets.errors import UserError, did_you_mean
 from agml_assets.registry.datasets import DatasetRegistry
-from agml_assets.registry.yaml_files import absolute_path, complaints, find_file, is_key, read_yaml, require_key
-from agml_assets.settings import expand_path, unknown_key
+from agml_assets.registry.yaml_files import (
+    absolute_path,
+    complaints,
+    find_file,
+    is_key,
+    read_entries,
+    read_yaml,
+    require_key,
+)
+from agml_assets.settings import expand_path
 
 SHIPPED = Path(__file__).with_name("submissions.yaml")
 
@@ -148,16 +156,10 @@ def load_submissions(path: Path | str | None = None) -> SubmissionRegistry:
     """
     file, named_by = find_file(path, "AGML_SUBMISSIONS", SHIPPED)
     document = read_yaml(file, "registry of submissions", "submissions", named_by)
-    problems = [unknown_key(key, ("submissions",)) for key in document if key != "submissions"]
-    items = document.get("submissions")
-    if not isinstance(items, list | None) or "submissions" not in document:
-        problems.append("`submissions` must be a list of entries, each with a `key`")
-    entries: list[SubmissionEntry] = []
-    for position, item in enumerate(items if isinstance(items, list) else [], start=1):
-        entry = _read_entry(item, f"entry {position}", file.parent, problems)
-        if entry is not None:
-            entries.append(entry)
-    problems += _collisions(entries)
+    problems: list[str] = []
+    entries = read_entries(
+        document, "submissions", lambda item, where, told: _read_entry(item, where, file.parent, told), problems
+    )
     if problems:
         raise UserError(
             f"The registry of submissions {file} is not valid:\n" + "\n".join(f"  {p}" for p in problems)
@@ -196,15 +198,3 @@ def _read_entry(item: Any, where: str, folder: Path, problems: list[str]) -> Sub
     except ValidationError as error:
         problems += [f"{where}: {sentence}" for _, sentence in complaints(error, SubmissionEntry.model_fields)]
     return None
-
-
-def _collisions(entries: list[SubmissionEntry]) -> list[str]:
-    seen: dict[str, SubmissionEntry] = {}
-    problems = []
-    for entry in entries:
-        other = seen.setdefault(entry.key.lower(), entry)
-        if other is not entry:
-            problems.append(
-                f"two submissions have the same key, {other.key!r} and {entry.key!r} (case does not count)"
-            )
-    return problems

@@ -16,7 +16,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from agml_assets.errors import UserError, did_you_mean
 from agml_assets.registry.datasets import DatasetRegistry
 from agml_assets.registry.prompts import ClassNames, Prompts
-from agml_assets.registry.yaml_files import absolute_path, find_file, read_yaml, require_key
+from agml_assets.registry.yaml_files import (
+    absolute_path,
+    find_file,
+    key_collisions,
+    read_entries,
+    read_yaml,
+    require_key,
+)
 from agml_assets.settings import expand_path, unknown_key
 
 SHIPPED = Path(__file__).with_name("tasks.yaml")
@@ -224,21 +231,15 @@ def load_tasks(path: Path | str | None = None) -> TaskRegistry:
     """
     file, named_by = find_file(path, "AGML_TASKS", SHIPPED)
     document = read_yaml(file, "task registry", "tasks", named_by)
-    problems = [unknown_key(key, ("tasks",)) for key in document if key != "tasks"]
-    items = document.get("tasks")
-    if not isinstance(items, list | None) or "tasks" not in document:
-        problems.append("`tasks` must be a list of entries, each with a `key`")
-    entries = []
-    for position, item in enumerate(items if isinstance(items, list) else [], start=1):
-        entry = _read_entry(item, f"entry {position}", file.parent, problems)
-        if entry is not None:
-            entries.append(entry)
-    problems += _collisions(entries)
+    problems: list[str] = []
+    entries = read_entries(
+        document, "tasks", lambda item, where, told: _read_entry(item, where, file.parent, told), problems
+    )
     if problems:
         raise UserError(f"The task registry {file} is not valid:\n" + "\n".join(f"  {p}" for p in problems))
     taken = {entry.key.lower() for entry in entries}
     installed = [entry for entry in _installed_entries() if entry.key.lower() not in taken]
-    if problems := _collisions(installed):
+    if problems := key_collisions(installed, "tasks"):
         raise UserError("Installed tasks clash:\n" + "\n".join(f"  {p}" for p in problems))
     return TaskRegistry((*entries, *installed), str(file))
 
@@ -333,13 +334,3 @@ def _sentence(issue: Any) -> str:
     elif issue["type"] == "string_type":
         message = "must be text; put the value in quotes"
     return f"`{'.'.join(parts)}`: {message}" if parts else message
-
-
-def _collisions(entries: list[TaskEntry]) -> list[str]:
-    seen: dict[str, TaskEntry] = {}
-    problems = []
-    for entry in entries:
-        other = seen.setdefault(entry.key.lower(), entry)
-        if other is not entry:
-            problems.append(f"two tasks have the same key, {other.key!r} and {entry.key!r} (case does not count)")
-    return problems

@@ -5,9 +5,9 @@ What an entry may say is in the module of each registry.
 
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import yaml
 from pydantic import ValidationError
@@ -15,6 +15,16 @@ from pydantic import ValidationError
 from agml_assets.errors import UserError
 from agml_assets.settings import expand_path, unknown_key
 
+
+class Keyed(Protocol):
+    """An entry of a registry."""
+
+    @property
+    def key(self) -> str:
+        """Its partition and folder name."""
+
+
+_Entry = TypeVar("_Entry", bound=Keyed)
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 
 
@@ -91,6 +101,44 @@ def read_yaml(file: Path, what: str, section: str, named_by: str = "") -> dict[A
     if not isinstance(document, dict):
         raise UserError(f"The {what} {file} must be a mapping with a list `{section}`.")
     return document
+
+
+def read_entries(
+    document: dict[Any, Any],
+    section: str,
+    read_entry: Callable[[Any, str, list[str]], _Entry | None],
+    problems: list[str],
+) -> list[_Entry]:
+    """Return the valid entries of a registry whose document is a list `section` and nothing else.
+
+    Args:
+        document: As `read_yaml` returns it.
+        section: Key of the list, and what its entries are called in messages.
+        read_entry: Takes an item, where it stands and `problems`; returns the entry, or None having said why not.
+        problems: Takes a sentence for everything that is wrong.
+    """
+    problems += [unknown_key(key, (section,)) for key in document if key != section]
+    items = document.get(section)
+    if not isinstance(items, list | None) or section not in document:
+        problems.append(f"`{section}` must be a list of entries, each with a `key`")
+    found = [
+        read_entry(item, f"entry {position}", problems)
+        for position, item in enumerate(items if isinstance(items, list) else [], start=1)
+    ]
+    entries = [entry for entry in found if entry is not None]
+    problems += key_collisions(entries, section)
+    return entries
+
+
+def key_collisions(entries: Iterable[Keyed], what: str) -> list[str]:
+    """Return a sentence for every entry with the key of one before it; case does not count."""
+    seen: dict[str, Keyed] = {}
+    problems = []
+    for entry in entries:
+        other = seen.setdefault(entry.key.lower(), entry)
+        if other is not entry:
+            problems.append(f"two {what} have the same key, {other.key!r} and {entry.key!r} (case does not count)")
+    return problems
 
 
 def is_key(text: str) -> bool:

@@ -35,7 +35,6 @@ from agml_assets.compression.submissions import (
     clean_id,
     read_lines,
     read_submission,
-    refuse_placeholder,
 )
 from agml_assets.device import use_device
 from agml_assets.errors import UserError
@@ -260,7 +259,6 @@ def _read(file: str | Path, method: str, exclude_file: str | Path | None) -> tup
     submission = read_submission(file, method)
     if exclude_file is None:
         return submission, 0
-    refuse_placeholder(Path(exclude_file))
     excluded = {clean_id(name) for name in read_lines(Path(exclude_file))}
     return submission.without(excluded), len(excluded.intersection(submission.ids))
 
