@@ -122,10 +122,13 @@ def write_submission(file: Path, ids: Sequence[str], vectors: Float[np.ndarray, 
     Raises:
         UserError: The ending is another.
     """
-    frame = pl.DataFrame({"id": list(ids)}).hstack(
-        pl.from_numpy(np.asarray(vectors, np.float32), schema=[str(i) for i in range(vectors.shape[1])])
-    )
-    return write_table(file, frame)
+    return write_table(file, submission_table(ids, vectors))
+
+
+def submission_table(ids: Sequence[str], vectors: Float[np.ndarray, "n d"]) -> pl.DataFrame:
+    """Return embeddings as a table: `id`, and a float32 column `0`, `1`, ... per dimension."""
+    columns = [str(place) for place in range(vectors.shape[1])]
+    return pl.DataFrame({"id": list(ids)}).hstack(pl.from_numpy(np.asarray(vectors, np.float32), schema=columns))
 
 
 def require_table_name(file: Path) -> Path:

@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 from blake3 import blake3
 from jaxtyping import Float32
 
 from agml_assets.compression.artifacts import CODE_VERSIONS, FILES
 from agml_assets.compression.codecs import compress
 from agml_assets.compression.digits import load_digits
-from agml_assets.compression.embed import dataset_embeddings
+from agml_assets.compression.embed import dataset_embeddings, submission_table
 from agml_assets.compression.exact.evaluate import ExactSettings, ExactTask, evaluate_exact, to_json
 from agml_assets.compression.labels import list_label_files, read_labels
 from agml_assets.compression.matching import Matched, match, refuse_unsound
@@ -188,8 +187,6 @@ def make_submission(run: SubmissionRun) -> Sidecar:
         _require_finite(source)
         made = compress(vectors, chosen.method, chosen.size, chosen.seed)
         vectors, stored_bytes = made.vectors, made.bytes_per_embedding
-    columns = [str(place) for place in range(vectors.shape[1])]
-    frame = pl.DataFrame({"id": list(source.ids)}).hstack(pl.from_numpy(np.asarray(vectors), schema=columns))
     info = {
         "embeddings": len(source.ids),
         "dimensions": vectors.shape[1],
@@ -197,7 +194,7 @@ def make_submission(run: SubmissionRun) -> Sidecar:
         "bytes_uncompressed": 4.0 * source.vectors.shape[1],
         "notes": list(source.issues.sentences()),
     }
-    return run.write("submission", frame, time.monotonic() - started, info)
+    return run.write("submission", submission_table(source.ids, vectors), time.monotonic() - started, info)
 
 
 def make_task_scores(run: SubmissionRun) -> Sidecar:
