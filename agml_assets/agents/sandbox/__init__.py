@@ -1,0 +1,1 @@
+"""Where code of agents runs: confined to its workspace, without network, within limits."""
