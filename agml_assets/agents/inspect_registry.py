@@ -1,4 +1,4 @@
-"""What Inspect finds of this package by its entry point: types of sandboxes, so that its own commands know them."""
+"""What Inspect finds of this package by its entry point: its types of sandboxes."""
 
 from agml_assets.agents.sandbox.bubblewrap import BubblewrapEnvironment, UnconfinedEnvironment
 

@@ -4,7 +4,7 @@ The workspace is the harness's: it is there before a trial begins and stays when
 """
 
 import os
-import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -16,11 +16,11 @@ from inspect_ai.util import (
     sandboxenv,
     subprocess,
 )
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 
 from agml_assets.agents.sandbox.confinement import WORKSPACE, Confinement
 from agml_assets.agents.sandbox.execute import run_confined_async
-from agml_assets.agents.sandbox.paths import PathRefused, read_bytes, write_bytes
+from agml_assets.agents.sandbox.paths import PathRefusedError, read_bytes, write_bytes
 from agml_assets.registry.agents import Limits
 
 _MOST_READ = 100 << 20  # bytes; as Inspect says
@@ -33,7 +33,7 @@ class BubblewrapConfig(BaseModel):
         workspace: Folder of the host.
         python: Interpreter of the agent's scripts.
         limits: What may be used up.
-        read_only: Files and folders of the host by their path relative to the workspace.
+        read_only: Files and folders of the host with their path relative to the workspace; a mapping will do.
         hidden: Files and folders that are empty in the sandbox.
         gpu: Number of the GPU that is seen; None means none.
         user: Number of the user that commands run as, where we may choose.
@@ -44,10 +44,15 @@ class BubblewrapConfig(BaseModel):
     workspace: Path
     python: Path
     limits: Limits
-    read_only: dict[str, Path] = {}
+    read_only: tuple[tuple[str, Path], ...] = ()
     hidden: tuple[Path, ...] = ()
     gpu: int | None = None
     user: int = 200_000
+
+    @field_validator("read_only", mode="before")
+    @classmethod
+    def _hashable(cls, value: Any) -> Any:  # as Inspect asks of a configuration
+        return tuple(sorted(value.items())) if isinstance(value, Mapping) else value
 
     def confinement(self) -> Confinement:
         """Return the confinement that is meant."""
@@ -55,7 +60,7 @@ class BubblewrapConfig(BaseModel):
             self.workspace,
             self.python,
             self.limits,
-            read_only=self.read_only,
+            read_only=dict(self.read_only),
             hidden=self.hidden,
             gpu=self.gpu,
             user=self.user,
@@ -99,7 +104,7 @@ class _WorkspaceEnvironment(SandboxEnvironment):
         owner = self.config.user if os.geteuid() == 0 else None
         try:
             write_bytes(self.config.workspace, self._relative(file), content, owner)
-        except PathRefused as error:
+        except PathRefusedError as error:
             raise PermissionError(str(error)) from None
 
     @overload
@@ -113,7 +118,7 @@ class _WorkspaceEnvironment(SandboxEnvironment):
         relative = self._relative(file)
         try:
             content = self._read(relative)
-        except PathRefused as error:
+        except PathRefusedError as error:
             if "There is no file" in str(error):
                 raise FileNotFoundError(str(error)) from None
             if "larger than" in str(error):
@@ -122,7 +127,7 @@ class _WorkspaceEnvironment(SandboxEnvironment):
         return content.decode() if text else content
 
     def _read(self, relative: str) -> bytes:
-        for place, path in self.config.read_only.items():
+        for place, path in self.config.read_only:
             if relative == place:
                 return read_bytes(path.parent, path.name, _MOST_READ)
             if relative.startswith(f"{place}/"):
@@ -147,7 +152,7 @@ class BubblewrapEnvironment(_WorkspaceEnvironment):
         cwd: str | None = None,
         env: dict[str, str] | None = None,
         user: str | None = None,
-        timeout: int | None = None,  # noqa: ASYNC109
+        timeout: int | None = None,
         timeout_retry: bool = True,
         concurrency: bool = True,
     ) -> ExecResult[str]:
@@ -178,7 +183,7 @@ class UnconfinedEnvironment(_WorkspaceEnvironment):
         cwd: str | None = None,
         env: dict[str, str] | None = None,
         user: str | None = None,
-        timeout: int | None = None,  # noqa: ASYNC109
+        timeout: int | None = None,
         timeout_retry: bool = True,
         concurrency: bool = True,
     ) -> ExecResult[str]:
@@ -195,7 +200,3 @@ class UnconfinedEnvironment(_WorkspaceEnvironment):
             output_limit=config.limits.output_kb << 10,
             concurrency=concurrency,
         )
-
-
-STOPPED = -signal.SIGKILL
-"""Exit status of a command that was stopped at a limit."""

@@ -35,8 +35,8 @@ class Confinement:
         workspace: Folder bound at `/workspace`, where the command starts.
         python: Interpreter; its installation is bound read-only.
         limits: What may be used up.
-        read_only: Files and folders of the host by the path, relative to the workspace, at which they appear; nothing
-            writes there.
+        read_only: Files and folders of the host by the path, relative to the workspace, at which they appear;
+            nothing writes there.
         bound: Further files and folders, read-only, by the absolute path at which they appear.
         hidden: Files and folders that are empty in the sandbox.
         gpu: Number of the GPU that is seen; None means none.
@@ -171,7 +171,7 @@ def _system() -> list[str]:
     for name in _SYSTEM:
         path = Path(name)
         if path.is_symlink():
-            found += ["--symlink", os.readlink(path), name]
+            found += ["--symlink", str(path.readlink()), name]
         elif path.exists():
             found += ["--ro-bind", name, name]
     return found

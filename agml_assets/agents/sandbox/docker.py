@@ -17,10 +17,10 @@ IMAGE = "agml-assets-agents"
 def compose_of(config: BubblewrapConfig, image: str = IMAGE) -> dict[str, Any]:
     """Return the compose file of a workspace: no network, no capability, nothing writable but the workspace."""
     limits = config.limits
-    volumes = [{"type": "bind", "source": str(config.workspace), "target": str(WORKSPACE)}]
+    volumes: list[dict[str, Any]] = [{"type": "bind", "source": str(config.workspace), "target": str(WORKSPACE)}]
     volumes += [
         {"type": "bind", "source": str(path), "target": str(WORKSPACE / place), "read_only": True}
-        for place, path in sorted(config.read_only.items())
+        for place, path in config.read_only
     ]
     service: dict[str, Any] = {
         "image": image,

@@ -1,7 +1,7 @@
 """Commands run confined: started, watched, and ended with all that they have started.
 
-What they may see is in `confinement`. A command's processes live in a namespace of their own, which the kernel ends
-with its first process; that one ends with us.
+What they may see is in `confinement`. A command's processes live in a namespace of their own, which the kernel
+ends with its first process; that one ends with us.
 """
 
 import contextlib
@@ -219,7 +219,7 @@ class _Outputs:
                 self._selector.unregister(key.fileobj)
 
     def take_rest(self) -> None:
-        """Take what is left in the pipes until their other ends are closed, which is when the last process is gone."""
+        """Take what is left in the pipes until nobody is left who could write there."""
         deadline = time.monotonic() + _FAREWELL_S
         while self._selector.get_map() and time.monotonic() < deadline:
             self.take(_LOOK_S)

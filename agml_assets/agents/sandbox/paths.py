@@ -14,7 +14,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_FILES = 100_000
 
 
-class PathRefused(Exception):
+class PathRefusedError(Exception):
     """A path that is not, or not as it should be, in the workspace; the message is for the agent."""
 
 
@@ -22,11 +22,11 @@ def parts_of(relative: str) -> tuple[str, ...]:
     """Return the parts of a path below the workspace.
 
     Raises:
-        PathRefused: It is absolute, leaves the workspace, or cannot be a path.
+        PathRefusedError: It is absolute, leaves the workspace, or cannot be a path.
     """
     path = PurePosixPath(relative)
     if not relative or "\0" in relative or path.is_absolute() or ".." in path.parts:
-        raise PathRefused(f"{relative!r}: name a file of the workspace by its path relative to it, without `..`")
+        raise PathRefusedError(f"{relative!r}: name a file of the workspace, relative to it and without `..`")
     return path.parts
 
 
@@ -39,7 +39,7 @@ def read_bytes(root: Path, relative: str, most: int) -> bytes:
         most: Bytes; a larger file is refused.
 
     Raises:
-        PathRefused: There is no such plain file, a link is on the way, or it is too large.
+        PathRefusedError: There is no such plain file, a link is on the way, or it is too large.
     """
     *folders, name = parts_of(relative) or ("",)
     with _folder(root, folders, relative) as folder:
@@ -48,10 +48,10 @@ def read_bytes(root: Path, relative: str, most: int) -> bytes:
     with os.fdopen(handle, "rb") as file:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):
-            raise PathRefused(f"{relative!r} is no plain file")
+            raise PathRefusedError(f"{relative!r} is no plain file")
         content = file.read(most + 1)
     if len(content) > most:
-        raise PathRefused(f"{relative!r} is larger than {most:,} bytes")
+        raise PathRefusedError(f"{relative!r} is larger than {most:,} bytes")
     return content
 
 
@@ -65,7 +65,7 @@ def write_bytes(root: Path, relative: str, content: bytes, owner: int | None = N
         owner: User that new files and folders belong to; None means who we are.
 
     Raises:
-        PathRefused: A link or no folder is on the way, or the place holds something else than a plain file.
+        PathRefusedError: A link or no folder is on the way, or the place holds something else than a plain file.
     """
     *folders, name = parts_of(relative) or ("",)
     with _folder(root, folders, relative, owner=owner, make=True) as folder:
@@ -75,7 +75,7 @@ def write_bytes(root: Path, relative: str, content: bytes, owner: int | None = N
         try:
             found = os.stat(name, dir_fd=folder, follow_symlinks=False)
             if not stat.S_ISREG(found.st_mode):
-                raise PathRefused(f"{relative!r} is no plain file")
+                raise PathRefusedError(f"{relative!r} is no plain file")
             mode = stat.S_IMODE(found.st_mode) & 0o777
         except FileNotFoundError:
             pass
@@ -96,7 +96,7 @@ def list_files(root: Path) -> dict[str, os.stat_result]:
     """Return all plain files below the workspace by their relative path, sorted; links are left out.
 
     Raises:
-        PathRefused: There are more than can be looked at.
+        PathRefusedError: There are more than can be looked at.
     """
     found: dict[str, os.stat_result] = {}
     for folder, folders, names, handle in os.fwalk(root, follow_symlinks=False):
@@ -106,7 +106,7 @@ def list_files(root: Path) -> dict[str, os.stat_result]:
             if stat.S_ISREG(seen.st_mode):
                 found[(Path(folder) / name).relative_to(root).as_posix()] = seen
         if len(found) > _MOST_FILES:
-            raise PathRefused(f"the workspace has more than {_MOST_FILES:,} files")
+            raise PathRefusedError(f"the workspace has more than {_MOST_FILES:,} files")
     return dict(sorted(found.items()))
 
 
@@ -171,6 +171,6 @@ def _open(name: str, flags: int, folder: int, relative: str) -> int:
     try:
         return os.open(name, flags, 0o644, dir_fd=folder)
     except FileNotFoundError:
-        raise PathRefused(f"There is no file {relative!r}") from None
+        raise PathRefusedError(f"There is no file {relative!r}") from None
     except OSError as error:  # a link (ELOOP), a file in place of a folder, a socket
-        raise PathRefused(f"{relative!r} cannot be opened: {error.strerror}") from None
+        raise PathRefusedError(f"{relative!r} cannot be opened: {error.strerror}") from None
