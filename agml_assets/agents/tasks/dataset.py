@@ -33,7 +33,7 @@ NEEDED = (IMAGE_INDEX, PIXELS, EMBEDDINGS, DUPLICATE_GROUPS)
 """Artifacts that a task is made from."""
 
 SIDE = 64
-"""Pixels across and down of the images that an agent gets: enough to tell leaves apart, and quick to learn from."""
+"""Pixels across and down of the images that an agent gets: enough to tell leaves apart, quick to learn from."""
 
 FLIPPED_SHARE = 0.08
 """Of the labels, that are changed: about what label noise is found to be in curated image sets (Northcutt,
@@ -42,7 +42,7 @@ Mueller 2021, arXiv:2103.14749: up to 10 %)."""
 
 LEAST_FLIPPED = 10
 LEAST_IMAGES = 40
-"""Fewer images make no task: a quarter of the labels would have to be changed, and a split would test a handful."""
+"""Fewer make no task: more than a quarter of the labels would be changed, and a split would test a handful."""
 
 _LEAST_TESTED = 5
 _MOST_IMAGES = 20_000  # 245 MB at 64 pixels; of larger datasets so many are drawn
@@ -141,7 +141,7 @@ def dataset_identity(entry: AgentTaskEntry, workspace: Workspace) -> dict[str, A
 
 
 def dataset_hidden(entry: AgentTaskEntry, workspace: Workspace) -> tuple[Path, ...]:
-    """Return where the images and labels could be found again: the dataset's own places, and who draws the sample."""
+    """Return where images and labels could be found again: the dataset's own places, and who draws the sample."""
     assert entry.dataset is not None
     registered = workspace.registry.get(entry.dataset)
     places = [Path(__file__).parents[2]]
@@ -158,7 +158,8 @@ def _load(bench: DatasetWorkspace, entry: AgentTaskEntry) -> _Images:
     labels = usable_images(index)["label"].to_numpy().astype(np.int64)
     if not len(labels) == len(pixels) == len(embeddings) == groups.height:
         raise UserError(
-            f"Dataset {bench.key!r}: its artifacts do not fit together; some are older than others. {_command(bench)}"
+            f"Dataset {bench.key!r}: its artifacts do not fit together; some are older than others. "
+            f"{_command(bench)}"
         )
     _refuse_unfit(bench, labels)
     rng = np.random.default_rng(int(blake3(json.dumps([entry.goal, *digests]).encode()).hexdigest()[:16], 16))
@@ -207,8 +208,8 @@ def _make_classifier(entry: AgentTaskEntry, bench: DatasetWorkspace, images: _Im
     train, test = (images.rng.permutation(np.flatnonzero(part)) for part in (~tested, tested))
     if len(test) < _LEAST_TESTED or len(np.unique(images.labels[test])) < 2:
         raise UserError(
-            f"Dataset {bench.key!r}: {len(test)} images of {len(np.unique(images.labels[test]))} classes are left to "
-            f"test; a task needs {_LEAST_TESTED} of two classes. It has too few images that are no copies."
+            f"Dataset {bench.key!r}: {len(test)} images of {len(np.unique(images.labels[test]))} classes are "
+            f"left to test; a task needs {_LEAST_TESTED} of two classes. It has too few images that are no copies."
         )
     ids = _new_ids(len(test))
     data = stage.public / "data"
@@ -331,6 +332,6 @@ def _read(bench: DatasetWorkspace, artifact: Artifact) -> Any:
         return bench.store.read(bench.key, artifact.file)
     except FileNotFoundError:
         raise UserError(
-            f"Dataset {bench.key!r}: {artifact.key} was removed to save space. With the setting `keep_pixels: true`: "
-            f"agml-assets run --dataset {bench.key} --phases 1 2 --force"
+            f"Dataset {bench.key!r}: {artifact.key} was removed to save space. With the setting "
+            f"`keep_pixels: true`: agml-assets run --dataset {bench.key} --phases 1 2 --force"
         ) from None

@@ -18,7 +18,7 @@ from agml_assets.agents.task import AgentTask
 from agml_assets.agents.tasks.dataset import dataset_hidden, dataset_identity, make_from_dataset
 from agml_assets.agents.tasks.digits import ANSWERS_INSIDE, installed_answers, make_digits
 from agml_assets.agents.tasks.folder import folder_identity, make_from_folder
-from agml_assets.agents.tasks.stage import Made, Stage, content_digest, state_of
+from agml_assets.agents.tasks.stage import Made, Stage, content_digest, make_readable, state_of
 from agml_assets.errors import UserError
 from agml_assets.locks import Unfinished, exclusive
 from agml_assets.registry.agents import DIGITS, AgentTaskEntry
@@ -35,7 +35,9 @@ _ANSWERS_OF = (
 )
 
 
-def prepare_task(entry: AgentTaskEntry, workspace: Workspace, *, python: Path) -> AgentTask:
+def prepare_task(
+    entry: AgentTaskEntry, workspace: Workspace, *, python: Path, downloads: Path | None = None
+) -> AgentTask:
     """Put the files of a task in place, unless they are, and return it.
 
     What was downloaded is kept when the rest fails; nothing is written into a task's or a dataset's own
@@ -45,6 +47,7 @@ def prepare_task(entry: AgentTaskEntry, workspace: Workspace, *, python: Path) -
         entry: The manifest.
         workspace: Registry of datasets, settings and store.
         python: Interpreter for the task's scripts.
+        downloads: Where downloaded images are kept; by default beside the task.
 
     Raises:
         UserError: Its source is not as it must be; it says what to do.
@@ -58,13 +61,14 @@ def prepare_task(entry: AgentTaskEntry, workspace: Workspace, *, python: Path) -
         marker = _read_marker(place)
         if marker is not None and not _changed(marker, place, identity):
             return _open(entry, workspace, place, marker)
-        stage = Stage(place / "making", place / "downloads")
+        stage = Stage(place / "making", place / "downloads", downloads or place / "downloads" / "images")
         stage.make()
         made = _make(entry, workspace, stage, python)
         hidden = [str(path) for path in (*made.hidden, *_answers_of(entry, python))]
         (place / MARKER).unlink(missing_ok=True)
         for part in _PARTS:
             shutil.rmtree(place / part, ignore_errors=True)
+            make_readable(stage.folder / part)
             (stage.folder / part).rename(place / part)
         shutil.rmtree(stage.folder)
         marker = _describe(made, place, identity, hidden)
