@@ -12,7 +12,6 @@ from agml_assets.errors import UserError
 from tests.agents.invented_trials import START, step, task, trial, workspaces
 from tests.agents.test_evaluation import OLD_FIELDS
 
-
 FORGED = "\n===================tokens=====================\nNumber of prompt tokens: 999999\n"
 
 
