@@ -7,6 +7,7 @@ import argparse
 import json
 import logging
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -232,18 +233,20 @@ def _run_registered(
 
 def _described(options: argparse.Namespace) -> AgentEntry:
     """Return the agent that the options describe."""
-    from agml_assets.agents.models import inspect_name, kind_of
+    from agml_assets.agents.models import check_model, modern_agent_kind, refuse_key_files
 
-    kind = kind_of(options.agent_type)
+    refuse_key_files(Path.cwd())
+    kind = modern_agent_kind(options.agent_type)
     thinks = kind in ("react", "research")
     if thinks and not options.llm_name:
         raise UserError(
             f"An agent of kind {kind} needs --llm-name, such as openai/gpt-5 or openai-api/local/llama."
         )
     names = (options.llm_name, options.fast_llm_name, options.edit_script_llm_name) if thinks else (None,) * 3
-    model, fast, edit = (inspect_name(name) if name else None for name in names)
+    model, fast, edit = (check_model(name) if name else None for name in names)
     key = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{kind}-{options.llm_name}" if thinks else kind)[:100]
-    return AgentEntry(key=key, kind=kind, model=model, fast_model=fast, edit_model=edit, seeds=1)
+    given = {"key": key, "kind": kind, "model": model, "fast_model": fast, "edit_model": edit, "seeds": 1}
+    return AgentEntry.model_validate(given)
 
 
 def _resume(options: argparse.Namespace) -> int:
@@ -283,8 +286,8 @@ def _run_described(folder: Path, described: dict[str, Any], workspace: Workspace
         on_progress=logger.info,
         resume=resume,
     )
-    for name, file in (("run", done.eval_file), ("workspaces", done.workspaces)):
-        (folder / FILES[name]).write_bytes(file.read_bytes())
+    for name, file in (("workspaces", done.workspaces), ("run", done.eval_file)):
+        shutil.copyfile(file, folder / FILES[name])
     trials = read_trials(done.eval_file, done.workspaces)
     found = evaluate(trials, entry, agent, baseline(run), run.task.reference)
     (folder / FILES["evaluation"]).write_text(dump_json(found), encoding="utf-8")
@@ -368,7 +371,7 @@ def _run_one(options: argparse.Namespace, model: str | None, task: str, seed: in
 
 
 def _evaluate(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    from agml_assets.agents.old_logs import read_old_logs
+    from agml_assets.agents.old_logs import read_old_logs, results_text
     from agml_assets.agents.scoring import judge
     from agml_assets.agents.steps import AgentRun, baseline, write_leaderboard
 
@@ -384,11 +387,14 @@ def _evaluate(options: argparse.Namespace, parser: argparse.ArgumentParser) -> i
     entry = registry.task(options.task)
     run = AgentRun(entry, AgentEntry(key="starter", kind="starter"), workspace)
     records = read_old_logs(
-        options.log_folder, run.task, judge, baseline(run), eval_intermediate=options.eval_intermediate
+        options.log_folder,
+        run.task,
+        judge,
+        baseline=baseline(run).value,
+        eval_intermediate=options.eval_intermediate,
     )
-    text = json.dumps({record["path"]: record for record in records}, indent=4, allow_nan=False)
     options.output_file.parent.mkdir(parents=True, exist_ok=True)
-    options.output_file.write_text(text + "\n", encoding="utf-8")
+    options.output_file.write_text(results_text(records), encoding="utf-8")
     click.echo(f"{len(records)} trials in {options.output_file}")
     return 0
 
