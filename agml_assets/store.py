@@ -251,6 +251,10 @@ class ArtifactStore:
         with np.load(local, allow_pickle=False) as arrays:
             return dict(arrays)
 
+    def local_file(self, dataset: str, file: str) -> Path:
+        """Return an artifact as a local file, for formats that other libraries read; not to be changed."""
+        return self._local_copy(self.path(dataset, file), dataset, file)
+
     def read_intact(self, dataset: str, file: str) -> Any:
         """Read an array whole, or None where it is absent or not, byte for byte, what was written.
 

@@ -159,7 +159,7 @@ def agree(theirs: Seen, mine: Seen) -> str:
 def main() -> None:
     """Print two rows."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--images", type=int, default=384)
+    parser.add_argument("--images", type=int, default=800)
     parser.add_argument("--size", type=int, default=96)
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--repeats", type=int, default=3)

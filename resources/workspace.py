@@ -13,7 +13,7 @@ from agml_assets.embeddings.steps import EMBED
 from agml_assets.errors import UserError
 from agml_assets.handover import may_be_at_work
 from agml_assets.locks import exclusive
-from agml_assets.partitions import EVALUATE_MODELS, PARTITION_TAG, pair_of
+from agml_assets.partitions import EVALUATE_MODELS, PARTITION_TAG, RUN_AGENTS, agent_pair_of, pair_of
 from agml_assets.quality.summary import judge_dataset
 from agml_assets.registry.datasets import load_registry
 from agml_assets.report.files import report_after_failure
@@ -68,8 +68,9 @@ class WorkspaceResource(dg.ConfigurableResource[Workspace]):
         """Open the workspace, refuse an unknown dataset, and hold the run's dataset until the run ends."""
         try:
             workspace = self.open()
-            if context.run is not None and context.run.job_name == EVALUATE_MODELS:
-                pair_of(context.run.tags)  # before Dagster stumbles over what is missing
+            pairs = {EVALUATE_MODELS: pair_of, RUN_AGENTS: agent_pair_of}
+            if context.run is not None and context.run.job_name in pairs:
+                pairs[context.run.job_name](context.run.tags)  # before Dagster stumbles over what is missing
         except UserError as error:
             raise dg.Failure(error.message, allow_retries=False) from None
         with hold_dataset(workspace, context):

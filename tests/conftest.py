@@ -17,7 +17,18 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 @pytest.fixture(autouse=True)
 def own_environment(monkeypatch):
     """Whatever the developer's shell names, tests name their own places."""
-    places = ("CONFIG", "MODELS", "PERFORMANCE", "REGISTRY", "RESULTS", "SUBMISSIONS", "TASKS", "TASK_DATA")
+    places = (
+        "AGENTS",
+        "AGENT_TASKS",
+        "CONFIG",
+        "MODELS",
+        "PERFORMANCE",
+        "REGISTRY",
+        "RESULTS",
+        "SUBMISSIONS",
+        "TASKS",
+        "TASK_DATA",
+    )
     for name in ("BIOBENCH_RESULTS", *places):
         monkeypatch.delenv(f"AGML_{name}", raising=False)
     monkeypatch.delenv("DAGSTER_HOME", raising=False)

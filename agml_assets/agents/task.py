@@ -18,8 +18,8 @@ class AgentTask:
         entry: The manifest.
         problem: What the agent is told to do.
         env: Folder of the starter files, copied to the workspace of every run.
-        read_only: Patterns (`fnmatch`) of files of the workspace that the agent may not change, against paths of the
-            form `./name` at the top and `folder/name` below it, as in the old benchmark.
+        read_only: Patterns (`fnmatch`) of files of the workspace that the agent may not change, against paths of
+            the form `./name` at the top and `folder/name` below it, as in the old benchmark.
         public: Files and folders that appear read-only in the workspace, by their path relative to it.
         private: Folder of the answers and of `eval.py`; never in a sandbox of an agent.
         hidden: Installed files and folders that would give answers away; empty in the sandbox.

@@ -1,7 +1,7 @@
 """One trial: one agent, one task, one seed. What it did, step by step, and how it ended.
 
-Trials are read from the `.eval` logs of runs; all that is computed from them (evaluation, leaderboard, plots, the old
-log tree) takes them from here and knows nothing of the log's format.
+Trials are read from the `.eval` logs of runs; all that is computed from them (evaluation, leaderboard, plots, the
+old log tree) takes them from here and knows nothing of the log's format.
 """
 
 from collections.abc import Mapping
@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Ending = Literal["submitted", "no_submission", "step_limit", "time_limit", "token_limit", "error", "killed"]
-"""How a trial ended: by the agent's final answer or submission, without one though the agent had stopped by itself,
-at a limit, by an error, or with its process."""
+"""How a trial ended: by the agent's final answer or submission, without one though the agent had stopped by
+itself, at a limit, by an error, or with its process."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ class Trial:
         problem: What the agent was told to do.
         tools: Description of every tool the agent had, by name.
         final_files: As `Step.files`, at the end.
-        calls: Each call of a model: `{"model", "input", "output", "input_tokens", "output_tokens", "step"}`, `step` being
-            the index of the step it led to or was made in, `tool` true where a tool made it.
+        calls: Each call of a model, a mapping with `model`, `input`, `output`, `input_tokens`, `output_tokens`,
+            `step`, the index of the step it led to or was made in, and `tool`, whether a tool made it.
     """
 
     task: str

@@ -35,13 +35,13 @@ from agml_assets.evaluation.subjects import Subject
 from agml_assets.registry.models import ModelEntry
 from agml_assets.training.loop import (
     LEAST,
+    Checkpoint,
     InParts,
     add_gradients,
     batches_of,
     one_device,
     read_checkpoint,
     reproducible,
-    write_checkpoint,
 )
 
 if TYPE_CHECKING:
@@ -235,13 +235,14 @@ def fine_tune(
             "versions": {name: version(name) for name in ("torch", "transformers", "pillow")},
         }
         work_dir.mkdir(parents=True, exist_ok=True)
-        checkpoint = work_dir / _CHECKPOINT
-        run.resume(checkpoint, identity)
-        while not run.is_over:
-            started = time.monotonic()
-            run.train_epoch(parts, progress)
-            run.seconds += time.monotonic() - started
-            run.save(checkpoint, identity)
+        file = work_dir / _CHECKPOINT
+        run.resume(file, identity)
+        with Checkpoint(file, identity) as checkpoint:
+            while not run.is_over:
+                started = time.monotonic()
+                run.train_epoch(parts, progress)
+                run.seconds += time.monotonic() - started
+                checkpoint.write(run.state())
         started = time.monotonic()
         run.take_best()
         probabilities = run.predict(parts.test)
@@ -398,9 +399,9 @@ class _Run:
 
         return torch.cat([logits.softmax(1) for _, logits in self._evaluate(places)]).cpu().numpy()
 
-    def save(self, file: Path, identity: dict[str, Any]) -> None:
-        """Write the state after an epoch."""
-        state = {
+    def state(self) -> dict[str, Any]:
+        """Return what a later try goes on from."""
+        return {
             "weights": self._state(),
             "optimizer": self._optimizer.state_dict(),
             "scaler": self._scaler.state_dict(),
@@ -409,7 +410,6 @@ class _Run:
             "seconds": self.seconds,
             "at_once": self._in_parts.at_once,
         }
-        write_checkpoint(file, identity, state)
 
     def resume(self, file: Path, identity: dict[str, Any]) -> None:
         """Take up the state in `file`, if there is one of these inputs."""

@@ -167,8 +167,8 @@ class AgentEntry(BaseModel):
     Attributes:
         key: Partition and folder name; unique ignoring case.
         display_name: Name for people.
-        kind: `starter` runs the starter code and submits; `scripted` plays the actions of a file; `majority` submits the
-            commonest answer; `react` thinks and acts; `research` plans, acts and reflects.
+        kind: `starter` runs the starter code and submits; `scripted` plays the actions of a file; `majority`
+            submits the commonest answer; `react` thinks and acts; `research` plans, acts and reflects.
         model: Model by Inspect's name, such as `openai/gpt-5`, `openai-api/local/llama`; old names are translated.
         fast_model: For summaries; None means `model`.
         edit_model: For edits of scripts; None means `model`.

@@ -9,9 +9,10 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from blake3 import blake3
@@ -91,25 +92,53 @@ def add_gradients(
     return torch.cat(seen)
 
 
-def write_checkpoint(file: Path, identity: dict[str, Any], state: dict[str, Any]) -> None:
-    """Write the state of a training, whole or not at all.
+class Checkpoint:
+    """Writes the state of a training, whole or not at all, while the training goes on.
 
     Args:
         file: Where; its folder is there.
         identity: All that the training depends on, as JSON values.
-        state: What `torch.save` takes, of tensors and plain values.
     """
-    import torch
 
-    payload = io.BytesIO()
-    torch.save(state, payload)
-    with named_when_full(file.parent, "the checkpoint"), Unfinished(file.parent, file.name) as stage:
-        with stage.open("wb") as handle:
-            handle.write(_digest(identity) + blake3(payload.getbuffer()).digest())
-            handle.write(payload.getbuffer())
-            handle.flush()
-            os.fsync(handle.fileno())
-        stage.replace(file)
+    def __init__(self, file: Path, identity: dict[str, Any]) -> None:
+        self._file = file
+        self._identity = _digest(identity)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._writing: Future[None] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown()
+        self.wait()
+
+    def write(self, state: dict[str, Any]) -> None:
+        """Take a state of tensors and plain values as it is now; it is on disk by the next call, or by `wait`."""
+        import torch
+
+        payload = io.BytesIO()
+        torch.save(state, payload)
+        self.wait()
+        self._writing = self._thread.submit(self._put, payload.getbuffer())
+
+    def wait(self) -> None:
+        """Wait for what is being written; raise what went wrong with it."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
+
+    def _put(self, payload: memoryview) -> None:
+        with (
+            named_when_full(self._file.parent, "the checkpoint"),
+            Unfinished(self._file.parent, self._file.name) as stage,
+        ):
+            with stage.open("wb") as handle:
+                handle.write(self._identity + blake3(payload).digest())
+                handle.write(payload)
+                handle.flush()
+                os.fsync(handle.fileno())
+            stage.replace(self._file)
 
 
 def read_checkpoint(
@@ -118,7 +147,7 @@ def read_checkpoint(
     """Return the state in `file` if it is whole and of this identity; else None, and the log says why.
 
     Args:
-        file: As written by `write_checkpoint`; need not be there.
+        file: As written by `Checkpoint`; need not be there.
         identity: All that the training depends on.
         device: Where the tensors shall be.
         what: Names the training, such as `reference training`.

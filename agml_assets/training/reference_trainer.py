@@ -23,13 +23,13 @@ from agml_assets.settings import Settings
 from agml_assets.training.backbones import Backbone, open_backbone
 from agml_assets.training.loop import (
     LEAST,
+    Checkpoint,
     InParts,
     add_gradients,
     batches_of,
     one_device,
     read_checkpoint,
     reproducible,
-    write_checkpoint,
 )
 
 if TYPE_CHECKING:
@@ -180,16 +180,17 @@ class ReferenceTrainer:
             network = _build(backbone, n_classes, self)
             run = _Run(network, backbone, device, self, pixels)
             work_dir.mkdir(parents=True, exist_ok=True)
-            checkpoint = work_dir / _CHECKPOINT
-            history = run.resume(checkpoint, identity)
+            file = work_dir / _CHECKPOINT
+            history = run.resume(file, identity)
             resumed = len(history["true_train"])
-            for epoch in range(resumed, self.epochs):
-                seen = (*run.train_epoch(rows, given, epoch, progress), *run.watch(rows, given))
-                self._refuse_no_numbers(seen, f"in epoch {epoch + 1} of {self.epochs}")
-                for name, values in zip(_HISTORY, seen, strict=True):
-                    history[name].append(values)
-                run.save(checkpoint, identity, history)
-            probabilities, at_once = run.predict(test_rows, n_classes), run.at_once
+            with Checkpoint(file, identity) as checkpoint:
+                for epoch in range(resumed, self.epochs):
+                    seen = (*run.train_epoch(rows, given, epoch, progress), *run.watch(rows, given))
+                    self._refuse_no_numbers(seen, f"in epoch {epoch + 1} of {self.epochs}")
+                    for name, values in zip(_HISTORY, seen, strict=True):
+                        history[name].append(values)
+                    checkpoint.write(run.state(history))
+                probabilities, at_once = run.predict(test_rows, n_classes), run.at_once
             self._refuse_no_numbers([probabilities], "on the test images")
             del network, run
         return Training(
@@ -200,7 +201,7 @@ class ReferenceTrainer:
             identity=identity,
             resumed_epochs=resumed,
             images_at_once=at_once,
-            checkpoint=checkpoint,
+            checkpoint=file,
         )
 
     def precision_on(self, device: "torch.device") -> str:
@@ -320,18 +321,17 @@ class _Run:
         """Images that go through the network at once."""
         return self._in_parts.at_once
 
-    def save(self, file: Path, identity: dict[str, Any], history: History) -> None:
-        """Write the state after an epoch, whole or not at all."""
+    def state(self, history: History) -> dict[str, Any]:
+        """Return what a later try goes on from."""
         import torch
 
-        state = {
+        return {
             "history": {name: torch.from_numpy(np.stack(values)) for name, values in history.items()},
             "network": self._network.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "scaler": self._scaler.state_dict(),
             "at_once": self._in_parts.at_once,
         }
-        write_checkpoint(file, identity, state)
 
     def resume(self, file: Path, identity: dict[str, Any]) -> History:
         """Take up the state in `file` if it is whole and of these inputs; return the history so far, or none."""
@@ -385,7 +385,8 @@ class _Run:
 
         size = self._trainer.image_size
         if size < _CROP:
-            images = crops.permute(0, 3, 1, 2).float()
+            # Twice as fast from this layout, and the same bytes.
+            images = crops.permute(0, 3, 1, 2).float().contiguous(memory_format=torch.channels_last)
             images = torch.nn.functional.interpolate(images, (size, size), mode="bilinear", antialias=True)
             crops = images.permute(0, 2, 3, 1).contiguous()
         # By whole lines of pixels, in memory that is used again: ten times faster on the processor than channel by

@@ -1,0 +1,285 @@
+"""Commands run confined: started, watched, and ended with all that they have started.
+
+What they may see is in `confinement`. A command's processes live in a namespace of their own, which the kernel
+ends with its first process; that one ends with us.
+"""
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from agml_assets.agents.sandbox.confinement import (
+    Confinement,
+    accounts_of,
+    arguments,
+    require_bubblewrap,
+    within,
+)
+from agml_assets.agents.sandbox.paths import make_mount_point
+
+_LOOK_S = 0.1  # between two looks at what is used up
+_LOOK_AT_DISK_S = 1.0
+_READ = 1 << 16
+_FAREWELL_S = 10.0  # the kernel ends killed processes in far less
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+_GUARD, _LOCKS = threading.Lock(), dict[Path, threading.Lock]()
+
+Stopped = Literal["", "time", "memory", "disk", "cancelled"]
+
+_WORDS = {
+    "time": "Stopped: the command took longer than {seconds:g} s.",
+    "memory": "Stopped: its processes used more than {memory} MB of memory.",
+    "disk": "Stopped: the workspace holds more than {disk} MB.",
+    "cancelled": "Stopped: the trial has ended.",
+}
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a command ended.
+
+    Attributes:
+        returncode: Its exit status, negative for a signal; -9 where it was stopped.
+        stdout: What it wrote, its middle left out where that is more than the limit.
+        stderr: Likewise; ends with the reason where it was stopped.
+        seconds: By the clock.
+        stopped: The limit at which it was stopped; empty where it ended by itself.
+    """
+
+    returncode: int
+    stdout: bytes
+    stderr: bytes
+    seconds: float
+    stopped: Stopped = ""
+
+
+def run_confined(
+    command: Sequence[str],
+    confinement: Confinement,
+    *,
+    timeout_s: float | None = None,
+    stdin: bytes | None = None,
+    env: Mapping[str, str] | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Finished:
+    """Run a command confined and wait for its end; nothing of it is left afterwards.
+
+    Args:
+        command: Program and arguments, looked up inside.
+        confinement: What it may see and use up.
+        timeout_s: Seconds by the clock; None means the limit for one command.
+        stdin: Its input; None means that there is none.
+        env: Variables beside those that all commands have.
+        cancelled: Asked now and then whether it shall be stopped.
+
+    Raises:
+        UserError: Commands cannot be confined on this machine.
+    """
+    require_bubblewrap()
+    # One command at a time in a workspace: between them nothing of an agent runs, and mount points stay as made.
+    with _at_work(confinement.workspace):
+        for relative, path in confinement.read_only.items():
+            make_mount_point(confinement.workspace, relative, is_folder=path.is_dir())
+        return _run(list(command), confinement, timeout_s, stdin, env or {}, cancelled)
+
+
+def _run(
+    command: list[str],
+    confinement: Confinement,
+    timeout_s: float | None,
+    stdin: bytes | None,
+    env: Mapping[str, str],
+    cancelled: Callable[[], bool],
+) -> Finished:
+    limits = confinement.limits
+    timeout = limits.seconds_per_command if timeout_s is None else timeout_s
+    started = time.monotonic()
+    accounts = _handle_of(accounts_of(confinement).encode())
+    # By a handle, not on the command line, which everybody in the sandbox can read.
+    options = _handle_of(b"\0".join(map(os.fsencode, arguments(confinement, env, accounts))) + b"\0")
+    process = subprocess.Popen(  # noqa: S603
+        ["bwrap", "--args", str(options), "--", *within(confinement, command)],  # noqa: S607
+        pass_fds=(accounts, options),
+        stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        env={"PATH": "/usr/local/bin:/usr/bin:/bin"},
+    )
+    os.close(accounts)
+    os.close(options)
+    outputs = _Outputs(process, stdin, limits.output_kb << 10)
+    stopped: Stopped = ""
+    disk_looked = started
+    try:
+        # Ends with the first process: what it left in the background is ended by the kernel then.
+        while process.poll() is None:
+            outputs.take(_LOOK_S)
+            now = time.monotonic()
+            if now - started > timeout:
+                stopped = "time"
+            elif cancelled():
+                stopped = "cancelled"
+            elif _memory_of(process.pid) > limits.memory_mb << 20:
+                stopped = "memory"
+            elif confinement.writable and now - disk_looked > _LOOK_AT_DISK_S:
+                disk_looked = now
+                if _disk_of(confinement.workspace) > limits.disk_mb << 20:
+                    stopped = "disk"
+            if stopped:
+                break
+    finally:
+        _end(process)
+    outputs.take_rest()
+    stderr = outputs.of(process.stderr)
+    if stopped:
+        words = _WORDS[stopped].format(seconds=timeout, memory=limits.memory_mb, disk=limits.disk_mb)
+        stderr += (b"\n" if stderr else b"") + words.encode()
+    code = -signal.SIGKILL if stopped else process.returncode
+    return Finished(code, outputs.of(process.stdout), stderr, time.monotonic() - started, stopped)
+
+
+async def run_confined_async(
+    command: Sequence[str],
+    confinement: Confinement,
+    *,
+    timeout_s: float | None = None,
+    stdin: bytes | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Finished:
+    """Like `run_confined`, beside other work; a cancelled call stops the command."""
+    import anyio.to_thread
+
+    stop = threading.Event()
+
+    def run() -> Finished:
+        return run_confined(command, confinement, timeout_s=timeout_s, stdin=stdin, env=env, cancelled=stop.is_set)
+
+    try:
+        return await anyio.to_thread.run_sync(run, abandon_on_cancel=True)
+    finally:
+        stop.set()
+
+
+def _handle_of(content: bytes) -> int:
+    handle = os.memfd_create("sandbox")
+    os.write(handle, content)
+    os.lseek(handle, 0, os.SEEK_SET)
+    return handle
+
+
+@contextlib.contextmanager
+def _at_work(workspace: Path) -> Iterator[None]:
+    with _GUARD:
+        lock = _LOCKS.setdefault(workspace, threading.Lock())
+    with lock:
+        yield
+
+
+class _Outputs:
+    """Takes what a process writes, and keeps the beginning and the end of each stream."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", stdin: bytes | None, most: int) -> None:
+        self._kept = {stream: _Kept(most) for stream in (process.stdout, process.stderr)}
+        self._selector = selectors.DefaultSelector()
+        for stream in self._kept:
+            assert stream is not None
+            os.set_blocking(stream.fileno(), False)
+            self._selector.register(stream, selectors.EVENT_READ)
+        if process.stdin is not None:
+            self._feeder = threading.Thread(target=self._feed, args=(process.stdin, stdin or b""), daemon=True)
+            self._feeder.start()
+
+    @staticmethod
+    def _feed(stream: "subprocess.IO[bytes]", content: bytes) -> None:  # type: ignore[name-defined]
+        with contextlib.suppress(OSError):
+            stream.write(content)
+        with contextlib.suppress(OSError):
+            stream.close()
+
+    def take(self, seconds: float) -> None:
+        """Take what comes within some seconds."""
+        if not self._selector.get_map():
+            time.sleep(seconds / 10)
+            return
+        for key, _ in self._selector.select(seconds):
+            content = os.read(key.fd, _READ)
+            if content:
+                self._kept[key.fileobj].add(content)  # type: ignore[index]
+            else:
+                self._selector.unregister(key.fileobj)
+
+    def take_rest(self) -> None:
+        """Take what is left in the pipes until nobody is left who could write there."""
+        deadline = time.monotonic() + _FAREWELL_S
+        while self._selector.get_map() and time.monotonic() < deadline:
+            self.take(_LOOK_S)
+        self._selector.close()
+        for stream in self._kept:
+            assert stream is not None
+            stream.close()
+
+    def of(self, stream: object) -> bytes:
+        """Return what was kept of a stream."""
+        return self._kept[stream].content()  # type: ignore[index]
+
+
+class _Kept:
+    def __init__(self, most: int) -> None:
+        self._half = most // 2
+        self._head, self._tail, self._seen = bytearray(), bytearray(), 0
+
+    def add(self, content: bytes) -> None:
+        self._seen += len(content)
+        room = self._half - len(self._head)
+        self._head += content[:room] if room > 0 else b""
+        self._tail += content[max(room, 0) :]
+        if len(self._tail) > 2 * self._half:
+            del self._tail[: -self._half]
+
+    def content(self) -> bytes:
+        tail = bytes(self._tail[-self._half :]) if self._half else b""
+        left_out = self._seen - len(self._head) - len(tail)
+        gap = f"\n[... {left_out:,} bytes left out ...]\n".encode() if left_out > 0 else b""
+        return bytes(self._head) + gap + tail
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """End bubblewrap, and with it every process of the sandbox."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _memory_of(process: int) -> int:
+    """Return the resident bytes of a process and all below it; shared pages count once for each."""
+    total, waiting = 0, [process]
+    while waiting:
+        one = waiting.pop()
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            total += int(Path(f"/proc/{one}/statm").read_text().split()[1]) * _PAGE
+        with contextlib.suppress(OSError, ValueError):
+            for task in Path(f"/proc/{one}/task").iterdir():
+                waiting += map(int, (task / "children").read_text().split())
+    return total
+
+
+def _disk_of(workspace: Path) -> int:
+    """Return the bytes that the files of a workspace take up."""
+    total = 0
+    for folder, _, names, handle in os.fwalk(workspace, follow_symlinks=False):
+        del folder
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.stat(name, dir_fd=handle, follow_symlinks=False).st_blocks * 512
+    return total
