@@ -1,1 +1,1 @@
-"""Where tasks come from: folders of the old benchmark's format, registered datasets, scikit-learn's digits."""
+"""Where tasks come from: folders in the old benchmark's format, registered datasets, scikit-learn's digits."""

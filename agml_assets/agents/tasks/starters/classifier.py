@@ -1,0 +1,36 @@
+"""Sorts images into classes: a logistic regression on the mean and spread of their colours."""
+
+import csv
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+
+def describe(images: np.ndarray) -> np.ndarray:
+    """Return six numbers of each image: mean and standard deviation of red, green and blue."""
+    return np.hstack([images.mean(axis=(1, 2)), images.std(axis=(1, 2))])
+
+
+def main() -> None:
+    """Train on data/train.npz, predict data/test.npz, write submission.csv."""
+    train, test = np.load("data/train.npz"), np.load("data/test.npz")
+    features, labels = describe(train["images"]), train["labels"]
+
+    # The last fifth of the training images tells how good the model is.
+    cut = len(labels) * 4 // 5
+    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+    model.fit(features[:cut], labels[:cut])
+    print(f"Validation accuracy: {model.score(features[cut:], labels[cut:]):.3f}")
+
+    model.fit(features, labels)
+    predicted = model.predict(describe(test["images"]))
+    with open("submission.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "label"])
+        writer.writerows(zip(test["ids"], predicted, strict=True))
+
+
+if __name__ == "__main__":
+    main()
