@@ -92,7 +92,7 @@ _SHORTEST_SECRET = 8  # characters; shorter values would blot out innocent text
 REDACTED = "[redacted]"
 
 
-def modern_model(name: str) -> str:
+def inspect_name(name: str) -> str:
     """Translate a model's old name into Inspect's.
 
     `gpt-4` becomes `openai/gpt-4`, `claude-…` `anthropic/claude-…`, `gemini-…` `google/gemini-…`,
@@ -127,7 +127,7 @@ def modern_model(name: str) -> str:
     return name
 
 
-def modern_agent_kind(name: str) -> str:
+def kind_of(name: str) -> str:
     """Translate an old agent class into a kind of agent; kinds stay.
 
     Raises:
@@ -167,7 +167,7 @@ def check_model(name: str, arguments: Mapping[str, Any] | None = None) -> str:
     Raises:
         UserError: A package or a variable is missing, or an argument would carry a key; all is named.
     """
-    full = modern_model(name)
+    full = inspect_name(name)
     for argument in arguments or {}:
         if _SECRET.search(argument) and argument not in _GENERATION:
             raise UserError(

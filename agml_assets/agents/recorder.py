@@ -100,7 +100,7 @@ class TrialRecorder:
         from pydantic import TypeAdapter
 
         self.read_only = ReadOnly.of(self.task)
-        self._sat_down = time.monotonic()
+        self._sat_down: float | None = None
         self._before = self.state.seconds
         self._adapter: TypeAdapter[list[ChatMessage]] = TypeAdapter(list[ChatMessage])
         self.messages: list[ChatMessage] = self._adapter.validate_python(self.state.messages)
@@ -108,9 +108,13 @@ class TrialRecorder:
 
     # Time
 
+    def sit_down(self) -> None:
+        """Begin to count the time."""
+        self._sat_down = time.monotonic()
+
     def seconds(self) -> float:
         """Return the seconds used, over all sittings."""
-        return self._before + time.monotonic() - self._sat_down
+        return self._before + (0.0 if self._sat_down is None else time.monotonic() - self._sat_down)
 
     async def write_clock(self) -> None:
         """Write the time down, again and again, until cancelled."""

@@ -212,6 +212,16 @@ def lay_out(task: AgentTask, workspace: Path) -> None:
     shutil.copytree(task.env, workspace, symlinks=True)
 
 
+def hand_over(workspace: Path, read_only: ReadOnly, user: int) -> None:
+    """Let a user own a workspace, read-only files apart; for the administrator."""
+    os.chown(workspace, user, user)
+    for _, folders, _, parent in os.fwalk(workspace, follow_symlinks=False):
+        for name in folders:
+            os.chown(name, user, user, dir_fd=parent, follow_symlinks=False)
+    for path, _, parent in _walk(workspace, read_only):
+        os.chown(PurePosixPath(path).name, user, user, dir_fd=parent, follow_symlinks=False)
+
+
 def lay_read_only(task: AgentTask, read_only: ReadOnly, workspace: Path) -> None:
     """Put the read-only starter files where they belong, whatever lies there."""
     for path in sorted(read_only.files):

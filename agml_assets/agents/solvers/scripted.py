@@ -20,11 +20,17 @@ async def play_script(trial: TrialRecorder) -> None:
             return
 
 
+def script_file(script: str) -> Path:
+    """Return the file of a script: one that comes with the package by its name, else the path itself."""
+    shipped = SHIPPED / f"{script}.json"
+    return shipped if shipped.is_file() else Path(script).expanduser()
+
+
 def read_script(script: str, task: AgentTask) -> list[dict[str, Any]]:
     """Read the actions of a script for a task.
 
     The file holds a list of `{"action", "arguments"}`, or an object of such lists by the key or the goal of tasks. An
-    argument `{"text_of": FILE}` is the text of a file beside the script.
+    argument `{"lines": [...]}` is a text, line by line.
 
     Args:
         script: A JSON file, or the name of one that comes with the package.
@@ -33,8 +39,7 @@ def read_script(script: str, task: AgentTask) -> list[dict[str, Any]]:
     Raises:
         UserError: There is no such file, it is not as said, or it has nothing for the task.
     """
-    shipped = SHIPPED / f"{script}.json"
-    file = shipped if shipped.is_file() else Path(script).expanduser()
+    file = script_file(script)
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -64,10 +69,6 @@ def _read_action(one: Any, place: int, file: Path) -> dict[str, Any]:
         raise UserError(f'Script {file}, action {place}: write {{"action": NAME, "arguments": {{...}}}}.')
     arguments = dict(one.get("arguments", {}))
     for name, value in arguments.items():
-        if isinstance(value, dict) and set(value) == {"text_of"}:
-            text = file.parent / str(value["text_of"])
-            try:
-                arguments[name] = text.read_text(encoding="utf-8")
-            except OSError as error:
-                raise UserError(f"Script {file}, action {place}: {text} cannot be read ({error.strerror}).") from None
+        if isinstance(value, dict) and set(value) == {"lines"} and isinstance(value["lines"], list):
+            arguments[name] = "".join(f"{line}\n" for line in value["lines"])
     return {"action": one["action"], "arguments": arguments}
