@@ -289,7 +289,7 @@ def _run_described(folder: Path, described: dict[str, Any], workspace: Workspace
     for name, file in (("workspaces", done.workspaces), ("run", done.eval_file)):
         shutil.copyfile(file, folder / FILES[name])
     trials = read_trials(done.eval_file, done.workspaces)
-    found = evaluate(trials, entry, agent, baseline(run), run.task.reference)
+    found = evaluate(trials, run.task.entry, agent, baseline(run), run.task.reference)
     (folder / FILES["evaluation"]).write_text(dump_json(found), encoding="utf-8")
     _export(trials, done.workspaces, folder)
     _tell(found)

@@ -194,7 +194,7 @@ def make_evaluation(run: AgentRun) -> Sidecar:
 
 def evaluate_run(run: AgentRun) -> dict[str, Any]:
     """Return the evaluation of the stored trials as JSON values."""
-    return evaluate(run.trials(), run.task_entry, run.agent, baseline(run), run.task.reference)
+    return evaluate(run.trials(), run.task.entry, run.agent, baseline(run), run.task.reference)
 
 
 def baseline(run: AgentRun) -> Baseline:

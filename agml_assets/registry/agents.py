@@ -36,6 +36,7 @@ class Limits(BaseModel):
         file_mb: Largest file that can be written.
         disk_mb: All files of the workspace together.
         output_kb: Of one command's output that is kept.
+        tokens: Read and written by models, of all together; None means any number.
     """
 
     model_config = _STRICT
@@ -48,6 +49,7 @@ class Limits(BaseModel):
     file_mb: int = Field(2048, ge=1)
     disk_mb: int = Field(8192, ge=1)
     output_kb: int = Field(256, ge=1)
+    tokens: int | None = Field(None, ge=1)
 
 
 class Submission(BaseModel):

@@ -156,7 +156,7 @@ async def run_confined_async(
     stdin: bytes | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Finished:
-    """Like `run_confined`, beside other work; a cancelled call stops the command."""
+    """Like `run_confined`, beside other work; a cancelled call stops the command, and waits until it has ended."""
     import anyio.to_thread
 
     stop = threading.Event()
@@ -164,8 +164,17 @@ async def run_confined_async(
     def run() -> Finished:
         return run_confined(command, confinement, timeout_s=timeout_s, stdin=stdin, env=env, cancelled=stop.is_set)
 
+    def wait_for_its_end() -> None:
+        with _at_work(confinement.workspace):
+            return
+
     try:
         return await anyio.to_thread.run_sync(run, abandon_on_cancel=True)
+    except anyio.get_cancelled_exc_class():
+        stop.set()
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(wait_for_its_end)
+        raise
     finally:
         stop.set()
 

@@ -1,0 +1,1 @@
+"""What agents can do: the actions of MLAgentBench, and a modern set; all of it inside the sandbox."""

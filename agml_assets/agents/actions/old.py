@@ -1,0 +1,229 @@
+"""The actions of MLAgentBench as tools: the same names in snake case, the same arguments, the same meaning."""
+
+import difflib
+import posixpath
+import re
+from typing import TYPE_CHECKING
+
+from agml_assets.agents.actions import access
+from agml_assets.agents.actions.modern import list_folder
+from agml_assets.agents.recorder import Role, TrialRecorder
+
+if TYPE_CHECKING:
+    from inspect_ai.tool import ToolDef
+
+BACKUPS = "backup"
+"""Folder of the versions that edits replaced, in the workspace."""
+
+RESEARCH_LOG = "research_log"
+"""Note of a trial: what was done so far, a list of texts."""
+
+MOST_LINES = 100
+"""That are inspected at once."""
+
+LONGEST_BLOCK = 10_000
+"""Characters of a file, or of an observation, that a model reads at once."""
+
+_CODE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
+
+
+def old_tools(trial: TrialRecorder) -> "list[ToolDef]":
+    """Return the tools of a trial; those that ask models only where it has models."""
+    tool = access.tool
+
+    async def list_files(dir_path: str) -> str:
+        return await list_folder(trial, dir_path)
+
+    async def read_file(file_name: str) -> str:
+        return access.shorten(await access.read_text(file_name))
+
+    async def write_file(file_name: str, content: str) -> str:
+        await access.write_text(trial, file_name, content)
+        return f"File {file_name} written successfully."
+
+    async def append_file(file_name: str, content: str) -> str:
+        before = await access.read_text_or_none(access.writable(trial, file_name)) or ""
+        await access.write_text(trial, file_name, before + content)
+        return f"File {file_name} appended successfully."
+
+    async def copy_file(source: str, destination: str) -> str:
+        target = access.writable(trial, destination)
+        done = await access.run(trial, ["cp", "--no-dereference", "--", access.inside(source), target])
+        if not done.success:
+            access.refuse(f"File {source} cannot be copied to {destination}: {done.stderr.strip()}")
+        return f"File {source} copied to {destination}"
+
+    async def undo_edit_script(script_name: str) -> str:
+        script = access.writable(trial, script_name)
+        backups = await _backups(trial, script)
+        if not backups:
+            access.refuse(f"There is no edit of {script_name} to undo.")
+        newest = backups[max(backups)]
+        before = await access.read_text(newest)
+        await access.write_text(trial, script, before)
+        await access.run(trial, ["rm", "-f", "--", newest])
+        return f"Content of {script_name} before the last edit:\n{access.shorten(before)}"
+
+    async def execute_script(script_name: str) -> str:
+        script = access.inside(script_name)
+        if await access.read_text_or_none(script) is None:
+            access.refuse(f"The file {script_name} does not exist.")
+        done = await access.run(trial, [trial.python, "-u", script])
+        said = done.stdout or done.stderr if done.success else done.stderr or done.stdout
+        return f"The script has been executed. Here is the output:\n{access.shorten(said)}"
+
+    async def inspect_script_lines(script_name: str, start_line_number: int, end_line_number: int) -> str:
+        if end_line_number - start_line_number >= MOST_LINES:
+            access.refuse(f"At most {MOST_LINES} lines can be inspected at once.")
+        lines = (await access.read_text(script_name)).splitlines()
+        start, end = max(start_line_number, 1), min(end_line_number, len(lines))
+        shown = "\n".join(lines[start - 1 : end])
+        return access.shorten(
+            f"Here are the lines (the file ends at line {len(lines)}):\n\n{shown}\n\n"
+            f"Now showing lines {start} to {end} of {script_name}."
+        )
+
+    async def understand_file(file_name: str, things_to_look_for: str) -> str:
+        blocks = blocks_of(await access.read_text(file_name))
+        found = [
+            await _ask(
+                trial,
+                "fast",
+                f"Here is part {place} of {len(blocks)} of the file {file_name}:\n\n```\n{block}\n```\n\n"
+                f"Describe it in detail, and above all what it tells about: {things_to_look_for}\n"
+                "Say only what can be seen in it; say so where something cannot be seen.",
+            )
+            for place, block in enumerate(blocks, 1)
+        ]
+        if len(found) == 1:
+            return access.shorten(found[0])
+        parts = "\n\n".join(f"Part {place}: {text}" for place, text in enumerate(found, 1))
+        merged = await _ask(
+            trial,
+            "fast",
+            f"These are descriptions of the parts of the file {file_name}, in order:\n\n{parts}\n\n"
+            f"Merge them into one description of the file, above all of: {things_to_look_for}",
+        )
+        return access.shorten(merged)
+
+    async def edit_script(script_name: str, edit_instruction: str, save_name: str) -> str:
+        target = access.writable(trial, save_name)
+        before = await access.read_text_or_none(script_name) or ""
+        answer = await _ask(
+            trial,
+            "edit",
+            f"Here is the Python script {script_name}:\n\n```python\n{before}\n```\n\n"
+            f"Change it as follows: {edit_instruction}\n\n"
+            "Answer with the whole changed script in one block that begins with ```python and ends with ```.",
+        )
+        code = _CODE.search(answer)
+        if code is None:
+            access.refuse(f"The script was not changed: the model's answer had no block of code. It was:\n{access.shorten(answer)}")
+        after = code[1]
+        replaced = await access.read_text_or_none(target)
+        if replaced is not None:
+            number = max(await _backups(trial, target), default=0) + 1
+            await access.write_text(trial, f"{BACKUPS}/{target}_{number:06}", replaced)
+        await access.write_text(trial, target, after)
+        changes = "".join(
+            difflib.unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), script_name, save_name)
+        )
+        return access.shorten(f"The edited file is saved to {save_name}. Here is the diff, check whether it is right:\n\n{changes}")
+
+    async def reflection(things_to_reflect_on: str) -> str:
+        return access.shorten(
+            await _ask(
+                trial,
+                "fast",
+                f"The task:\n{trial.task.problem}\n\nWhat was done so far:\n{describe_log(trial)}\n\n"
+                f"Reflect on: {things_to_reflect_on}\nBe concrete, and use nothing but what is written above.",
+            )
+        )
+
+    async def final_answer(final_answer: str) -> str:
+        trial.submit()
+        return "end"
+
+    name = "The file, relative to the workspace."
+    without_models = [
+        tool(list_files, "List the files of a folder.", dir_path="The folder, such as . or data."),
+        tool(read_file, "Read a text file.", file_name=name),
+        tool(write_file, "Write a text file, in place of what was there.", file_name=name, content="All of its text."),
+        tool(append_file, "Append to a text file.", file_name=name, content="The text."),
+        tool(copy_file, "Copy a file.", source=name, destination=name),
+        tool(undo_edit_script, "Undo the last edit of a script.", script_name=name),
+        tool(execute_script, "Execute a Python script; it must be there.", script_name=name),
+        tool(
+            inspect_script_lines,
+            f"Show at most {MOST_LINES} lines of a file.",
+            script_name=name,
+            start_line_number="The first line, from 1.",
+            end_line_number="The last line.",
+        ),
+        tool(
+            final_answer,
+            "Give the final answer: the work is scored as it stands in the workspace. This ends the work.",
+            final_answer="What you did and found, in a few sentences.",
+        ),
+    ]
+    with_models = [
+        tool(
+            understand_file,
+            "Let a model read a whole file and tell what it says about something.",
+            file_name=name,
+            things_to_look_for="What to look for, in detail.",
+        ),
+        tool(
+            edit_script,
+            "Let a model edit a script by an instruction. You see the difference.",
+            script_name="The script; one that is not there is begun empty.",
+            edit_instruction="What to change, step by step.",
+            save_name="The file that the edited script is saved to.",
+        ),
+        tool(
+            reflection,
+            "Look over all that was done so far and reflect on something.",
+            things_to_reflect_on="What to reflect on, in detail.",
+        ),
+    ]
+    return without_models + (with_models if trial.models else [])
+
+
+def describe_log(trial: TrialRecorder) -> str:
+    """Return the research log of a trial, the steps that are not yet in it appended in short."""
+    log = trial.state.notes.get(RESEARCH_LOG, [])
+    rest = [
+        f"[Step {step['index']}] {step['action']}: {access.shorten(step['observation'], 500)}"
+        for step in trial.state.steps[len(log) :]
+    ]
+    return access.shorten("\n\n".join([*log, *rest])) or "Nothing yet."
+
+
+def blocks_of(text: str) -> list[str]:
+    """Return a text in blocks of whole lines that a model can read at once; longer lines are cut."""
+    blocks = [""]
+    for line in text.splitlines(keepends=True):
+        for start in range(0, len(line), LONGEST_BLOCK):
+            piece = line[start : start + LONGEST_BLOCK]
+            if len(blocks[-1]) + len(piece) > LONGEST_BLOCK:
+                blocks.append("")
+            blocks[-1] += piece
+    return blocks
+
+
+async def _ask(trial: TrialRecorder, role: Role, question: str) -> str:
+    """Ask a model within an action; where it fails, the agent is told."""
+    try:
+        output = await trial.ask(role, question, in_tool=True)
+    except Exception as error:
+        access.refuse(f"LLMError: the model {trial.models[role]} did not answer: {access.shorten(str(error), 2000)}")
+    return output.completion
+
+
+async def _backups(trial: TrialRecorder, script: str) -> dict[int, str]:
+    """Return the backups of a script by their number."""
+    folder, base = posixpath.split(f"{BACKUPS}/{script}")
+    listed = await access.run(trial, ["ls", "-1", "--", folder])
+    pattern = re.compile(re.escape(base) + r"_(\d{6,})")
+    found = (pattern.fullmatch(name) for name in listed.stdout.splitlines())
+    return {int(match[1]): f"{folder}/{match[0]}" for match in found if match}
