@@ -7,6 +7,7 @@ classes.
 import json
 import os
 import shutil
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,23 +50,23 @@ _MOST_IMAGES = 20_000  # 245 MB at 64 pixels; of larger datasets so many are dra
 _BLOCK = 256  # images scaled at once
 
 CLASSIFIER_PROBLEM = """\
-Images are to be sorted into {n_classes} classes: {classes}. `data/train.npz` holds {n_train:,} `images`
-({side} x {side} pixels, RGB, 0 to 255) and their `labels`, numbers from 0 in the order of `data/classes.json`;
+Images are to be sorted into {n_classes} classes: {classes}. `data/train.npz` holds {n_train:,} `images` ({side} x
+{side} pixels, RGB, 0 to 255) and their `labels`, numbers from 0 in the order of `data/classes.json`;
 `data/test.npz` holds {n_test:,} `images` and their `ids`, without labels. No test image has a copy among the
-training images. `train.py` trains a simple model and writes `submission.csv` with the columns `id` and
-`label`, a row for every test image.
+training images. `train.py` trains a simple model and writes `submission.csv` with the columns `id` and `label`, a
+row for every test image.
 
 Improve it: {measure} on the test images is your score. NumPy and scikit-learn are installed; there is no network.
 Judge models on a part of the training images, and leave your best predictions in `submission.csv`.
 """
 
 MISLABELLED_PROBLEM = """\
-Some of these images carry a wrong label: {n_flipped:,} of {n:,} labels, or nearly so, were changed at random
-to another class for this task. `data/images.npz` holds the `images` ({side} x {side} pixels, RGB, 0 to 255),
-their `labels`, right or wrong, numbers from 0 in the order of `data/classes.json` ({classes}), and their
-`ids`. Copies of an image were changed alike. Mistakes that the dataset had before do not count. `train.py`
-makes a first guess and writes `submission.csv` with the columns `id` and `suspicion`, a row for every image:
-the larger the number, the likelier the label was changed.
+Some of these images carry a wrong label: {n_flipped:,} of {n:,} labels were changed at random to another class for
+this task. `data/images.npz` holds the `images` ({side} x {side} pixels, RGB, 0 to 255), their `labels`, right or
+wrong, numbers from 0 in the order of `data/classes.json` ({classes}), and their `ids`. Copies of an image were
+changed alike. Mistakes that the dataset had before do not count. `train.py` makes a first guess and writes
+`submission.csv` with the columns `id` and `suspicion`, a row for every image: the larger the number, the likelier
+the label was changed.
 
 Improve it: the average precision of your ranking is your score, the higher the better. NumPy and scikit-learn are
 installed; there is no network. Leave your best ranking in `submission.csv`.
@@ -226,10 +227,15 @@ def _make_classifier(entry: AgentTaskEntry, bench: DatasetWorkspace, images: _Im
         "direction": "higher",
         "submission": Submission(id_column="id", columns={"label": "integer"}),
     }
-    problem = CLASSIFIER_PROBLEM.format(
-        n_classes=len(images.names), classes=_list(images.names), n_train=len(train), n_test=len(test), side=SIDE,
+    problem = _fill(
+        CLASSIFIER_PROBLEM,
+        n_classes=len(images.names),
+        classes=_list(images.names),
+        n_train=len(train),
+        n_test=len(test),
+        side=SIDE,
         measure=_MEASURES[metric],
-    )  # fmt: skip
+    )
     return Made(
         entry.model_copy(update=decided),
         problem,
@@ -251,8 +257,12 @@ def _make_mislabelled(entry: AgentTaskEntry, bench: DatasetWorkspace, images: _I
         "direction": "higher",
         "submission": Submission(id_column="id", columns={"suspicion": "number"}),
     }
-    problem = MISLABELLED_PROBLEM.format(
-        n_flipped=int(flipped.sum()), n=len(given), side=SIDE, classes=_list(images.names)
+    problem = _fill(
+        MISLABELLED_PROBLEM,
+        n_flipped=int(flipped.sum()),
+        n=len(given),
+        side=SIDE,
+        classes=_list(images.names),
     )
     folds = grouped_splits(given, images.groups, len(images.names), bench.settings)["fold"].to_numpy()
     probabilities = out_of_fold(images.embeddings, given, folds, len(images.names))
@@ -309,6 +319,12 @@ def _probe(images: _Images, train: Int64[np.ndarray, " t"], test: Int64[np.ndarr
 def _new_ids(n: int) -> np.ndarray:
     width = len(str(n - 1))
     return np.array([f"{place:0{width}}" for place in range(n)])
+
+
+def _fill(text: str, **facts: object) -> str:
+    """Return a text with facts filled in, its lines broken anew."""
+    filled = text.format(**facts)
+    return "\n\n".join(textwrap.fill(part, 110, break_long_words=False) for part in filled.split("\n\n")) + "\n"
 
 
 def _list(names: list[str]) -> str:
