@@ -18,11 +18,13 @@
   const signed = value => `${value > 0 ? "+" : ""}${Math.abs(value) >= 10 ? whole(100 * value) : hundred(value)}`;
   const plusMinus = ([mean, error]) => `${signed(mean)} %${error === null ? "" : ` ± ${Math.abs(error) >= 10 ? whole(100 * error) : hundred(error)}`}`;
   const lost = (one, row) => [["failed", "failed"], ["timed_out", "out of time"], ["no_submission", "without a submission"]]
-    .map(([name, words]) => [row === undefined ? one[name] : one[name][row], words]).filter(([count]) => count).map(([count, words]) => `${whole(count)} ${words}`).join(", ");
+    .map(([name, words]) => [row === undefined ? one[name] : one[name][row], words]).filter(([count]) => count).map(([count, words]) => `${whole(count)} ${words}`);
+  const lines = found => found.filter(Boolean).flatMap(text => [make("br"), muted(text)]);
 
   // --- The agents.
   const ranked = agentRows.filter(row => agents.success[row]);
   const [from, to] = ranked.length ? scaleOf(ranked.map(row => agents.success[row])) : [0, 1];
+  const othersKnown = agents.others.some(Boolean), unknown = [...new Set(ranked.map(row => textAt(agents.others_why, row)).filter(Boolean))];
   const meanTasks = tasks.in_mean.filter(Boolean).length;
   listing("standings", [
     {name: "Agent", lead: true, css: "name", key: alphabetical(agents.name), cell: agentCell},
@@ -30,9 +32,9 @@
     {name: "Successful, % and 95 % interval", number: true, down: true, key: row => agents.success[row]?.[1] ?? null,
       cell: row => agents.success[row] ? [...scoreWithEnds(agents.success[row], []), make("br"), muted(`${whole(agents.successes[row][0])} of ${plural(agents.successes[row][1], "trial")}`)] : lacking(row)},
     {name: "On a scale", css: "track", cell: row => agents.success[row] ? trackCell({one: agents.success[row], from, to}) : muted("none")},
-    {name: "On other such tasks, %", number: true, cell: row => agents.others[row] ? `[${agents.others[row].map(hundred).join(", ")}]` : make("span", {class: "how reason"}, `not known${textAt(agents.others_why, row) ? `: ${textAt(agents.others_why, row)}` : ""}`)},
+    ...(othersKnown ? [{name: "On other such tasks, 95 %", number: true, cell: row => agents.others[row] ? `[${agents.others[row].map(hundred).join(", ")}]` : muted("not known")}] : []),
     {name: "Normalised × 100 ± standard error", number: true, down: true, key: row => agents.normalised[row]?.[0] ?? null, cell: row => normalisedCell(agents.normalised[row])},
-    {name: "Trials", number: true, key: row => agents.n[row], cell: row => [whole(agents.n[row]), ...(lost(agents, row) ? [make("br"), muted(lost(agents, row))] : [])]},
+    {name: "Trials", number: true, key: row => agents.n[row], cell: row => [whole(agents.n[row]), ...lines(lost(agents, row))]},
     {name: "Tokens a trial", number: true, key: row => agents.tokens[row]?.[0] ?? null, cell: row => agents.tokens[row] ? whole(agents.tokens[row][0]) : muted("not known")},
     {name: "Minutes a trial", number: true, key: row => agents.minutes[row]?.[0] ?? null, cell: row => agents.minutes[row] ? shortNumber(agents.minutes[row][0]) : muted("not known")},
   ], {sort: "1a"}).show(agentRows);
@@ -62,8 +64,7 @@
     const parts = [cell.file ? make("a", {href: cell.file}, head, spokenOf) : head];
     parts.push(make("br"), cell.success ? muted(rateText(cell.success)) : muted("success not decided"));
     parts.push(make("br"), cell.improvement ? plusMinus(cell.improvement) : cell.normalised ? `normalised ${hundred(cell.normalised[0])}` : muted("no improvement known"));
-    for (const text of [lost(cell), cell.above_but_unfinished ? `${whole(cell.above_but_unfinished)} above 10 % but unfinished` : "", cell.all_alike ? "all alike" : ""]) if (text) parts.push(make("br"), muted(text));
-    return parts;
+    return [...parts, ...lines([...lost(cell), cell.above_but_unfinished ? `${whole(cell.above_but_unfinished)} above 10 % but unfinished` : "", cell.all_alike ? "all alike" : ""])];
   }
 
   // --- Bars.
@@ -156,7 +157,7 @@
   const told = row => row.p <= 0.05 && row.difference !== 0;
   const pairTable = listing("pairs", [
     {name: "Other agent", lead: true, css: "name", key: row => alphabetical(agents.name)(row.other), cell: row => agentCell(row.other)},
-    {name: "Succeeds more often than it, percentage points", number: true, down: true, key: row => row.difference, cell: row => `${row.difference > 0 ? "+" : ""}${hundred(row.difference)}`},
+    {name: "More often than it, points", number: true, down: true, key: row => row.difference, cell: row => `${row.difference > 0 ? "+" : ""}${hundred(row.difference)}`},
     {name: "p, corrected", number: true, key: row => row.p, cell: row => row.p < 0.001 ? "< 0.001" : fixed(row.p, 3)},
     {name: "More than chance", key: row => row.p, cell: row => told(row) ? (row.difference > 0 ? "succeeds more often" : "succeeds less often") : "cannot be told apart"},
   ], {step: 15, sort: "1d"});
@@ -196,7 +197,7 @@
   }
 
   byId("said").textContent = `${plural(nA, "agent")} on ${plural(nT, "task")}.`;
-  byId("note").textContent = meanTasks ? `The mean is unweighted over ${plural(meanTasks, "task")}; its interval is for these tasks and other trials. Rank: 1 plus the number of agents that succeed more often by more than chance. Bold and underlined: ${TIED}.` : "No task decides success, so there is no mean and no rank.";
+  byId("note").textContent = meanTasks ? `The mean is unweighted over ${plural(meanTasks, "task")}; its interval is for these tasks and other trials. Rank: 1 plus the number of agents that succeed more often by more than chance. Bold and underlined: ${TIED}.${unknown.length ? ` How agents would do on other tasks is not known${othersKnown ? " of all" : ""}: ${unknown.join("; ")}.` : ""}` : "No task decides success, so there is no mean and no rank.";
   for (const id of ["show", "on", "of"]) byId(id).addEventListener("change", () => { keep(id, byId(id).value); update(); });
   for (const form of document.forms) form.addEventListener("submit", event => event.preventDefault());
   function update() { showBars(); showPairs(); }

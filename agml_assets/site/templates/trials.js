@@ -22,7 +22,7 @@
 
   // --- All trials.
   const table = listing("trials", [
-    {name: "Trial", number: true, lead: true, key: row => trials[row].seed, cell: row => make("a", {href: `#seed=${trials[row].seed}`}, `Seed ${trials[row].seed}`)},
+    {name: "Trial", lead: true, key: row => trials[row].seed, cell: row => make("a", {href: `#seed=${trials[row].seed}`}, `Seed ${trials[row].seed}`)},
     {name: "Ended", css: "wide", cell: row => [trials[row].ending, ...because(trials[row])]},
     {name: `Score, ${metric}`, number: true, key: row => trials[row].raw, cell: row => trials[row].raw === null ? muted("none") : score(trials[row].raw)},
     {name: "Improvement", number: true, key: row => trials[row].improvement, cell: row => trials[row].improvement === null ? muted("not computable") : signed(trials[row].improvement)},
