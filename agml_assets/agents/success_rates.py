@@ -70,7 +70,7 @@ def other_tasks(counts: Sequence[Count]) -> tuple[float, float] | str:
     from scipy.special import stdtrit
 
     if len(counts) < MIN_TASKS:
-        return f"fewer than {MIN_TASKS} tasks: they say nothing of others"
+        return f"fewer than {MIN_TASKS} tasks say nothing of others"
     rates = np.array([one.rate for one in counts])
     if np.ptp(rates) == 0:
         return "the rates of all tasks are equal: how far tasks differ cannot be seen"

@@ -52,18 +52,19 @@ def task(key="crop", **others):
 def agent(key="react", kind="react", **others):
     """Return an agent."""
     model = {"model": "openai/gpt"} if kind in ("react", "research") else {}
-    return AgentEntry.model_validate({"key": key, "kind": kind, **model, **others})
+    names = {"display_name": "ReAct with a model"} if key == "react" else {}
+    return AgentEntry.model_validate({"key": key, "kind": kind, **names, **model, **others})
 
 
 def document(scores, *, of="crop", by="react", kind="react", baseline=0.5, reference=None, digest="d1", **others):
-    """Return the evaluation of trials with these scores; a text in place of a score is an ending without one."""
+    """Return the evaluation of trials with these scores; a text in place of one is how a trial without ended."""
     trials = [
         trial(None, seed=seed, ending=score, task=of, agent=by, digest=digest, submitted=False)
         if isinstance(score, str)
         else trial(score, seed=seed, task=of, agent=by, digest=digest)
         for seed, score in enumerate(scores, start=1)
     ]
-    measured = Baseline(baseline, "measured", 3, 0.01) if baseline is not None else Baseline(None)
+    measured = baseline if isinstance(baseline, Baseline) else Baseline(baseline, "measured", 3, 0.01)
     return evaluate(trials, task(of, **others), agent(by, kind), measured, reference)
 
 
