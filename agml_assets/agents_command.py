@@ -233,10 +233,10 @@ def _run_registered(
 
 def _described(options: argparse.Namespace) -> AgentEntry:
     """Return the agent that the options describe."""
-    from agml_assets.agents.models import check_model, modern_agent_kind, refuse_key_files
+    from agml_assets.agents.models import check_model, kind_of, refuse_key_files
 
     refuse_key_files(Path.cwd())
-    kind = modern_agent_kind(options.agent_type)
+    kind = kind_of(options.agent_type)
     thinks = kind in ("react", "research")
     if thinks and not options.llm_name:
         raise UserError(

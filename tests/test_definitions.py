@@ -297,9 +297,7 @@ def test_every_check_has_its_partition_and_blocks_only_where_a_number_would_be_f
 def test_the_heaviest_dataset_comes_first(specs):
     partitions = specs["dataset/image_index"].partitions_def
     assert partitions.get_partition_keys() == ["large", "small"]
-    whole = (
-        SITE.keys() | LEADERBOARD.keys() | MODEL_REPORT.keys() | COMPARED.keys() | AGENTS_COMPARED.keys()
-    )
+    whole = SITE.keys() | LEADERBOARD.keys() | MODEL_REPORT.keys() | COMPARED.keys() | AGENTS_COMPARED.keys()
     of_pairs, of_submissions, of_agents = EVALUATION.keys(), COMPRESSION.keys(), AGENTS.keys()
     others = whole | of_pairs | of_submissions | of_agents
     assert all(spec.partitions_def == partitions for key, spec in specs.items() if key not in others)

@@ -288,7 +288,14 @@ def test_the_table_of_jobs_is_complete():
     from jobs.leaderboard_jobs import leaderboard_job
     from jobs.site_jobs import site_files_job
 
-    made = (*build_jobs(), site_files_job(), leaderboard_job(), *evaluation_jobs(), *compression_jobs(), *agent_jobs())
+    made = (
+        *build_jobs(),
+        site_files_job(),
+        leaderboard_job(),
+        *evaluation_jobs(),
+        *compression_jobs(),
+        *agent_jobs(),
+    )
     jobs = [job.name for job in made]
     table = README.partition("| job |")[2].partition("\n\n")[0]
     assert re.findall(r"^\| `(\w+)` \|", table, re.M) == jobs

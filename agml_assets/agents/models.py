@@ -38,8 +38,25 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
 _PACKAGES: Mapping[str, str] = {
     **dict.fromkeys(
         (
-            *("openai", "openai-api", "openai-api-completions", "vllm", "sglang", "ollama", "openrouter", "together"),
-            *("fireworks", "perplexity", "deepseek", "sambanova", "llama-cpp-python", "cloudflare", "litellm-proxy"),
+            *(
+                "openai",
+                "openai-api",
+                "openai-api-completions",
+                "vllm",
+                "sglang",
+                "ollama",
+                "openrouter",
+                "together",
+            ),
+            *(
+                "fireworks",
+                "perplexity",
+                "deepseek",
+                "sambanova",
+                "llama-cpp-python",
+                "cloudflare",
+                "litellm-proxy",
+            ),
         ),
         "openai",
     ),
@@ -59,7 +76,9 @@ _PROVIDERS = (
     *("nnterp", "vllm-completions", RECITED, "none"),
 )
 
-_RETIRED = re.compile(r"claude-(v?1|v?2|instant)|gemini-(pro|ultra)(-vision)?$|code-davinci|text-davinci|text-bison")
+_RETIRED = re.compile(
+    r"claude-(v?1|v?2|instant)|gemini-(pro|ultra)(-vision)?$|code-davinci|text-davinci|text-bison"
+)
 """Old models that their makers have switched off."""
 
 _OLD_AGENTS = {
@@ -186,7 +205,8 @@ def check_model(name: str, arguments: Mapping[str, Any] | None = None) -> str:
         missing = [
             variable
             for variable in (f"{prefix}_BASE_URL", f"{prefix}_API_KEY")
-            if not os.environ.get(variable) and not (variable.endswith("URL") and (arguments or {}).get("base_url"))
+            if not os.environ.get(variable)
+            and not (variable.endswith("URL") and (arguments or {}).get("base_url"))
         ]
         if missing:
             raise UserError(
@@ -260,7 +280,9 @@ def _recite(model: str, outputs: Any) -> Any:
     where there are none by how often it was asked: a trial that goes on goes on.
     """
     if not isinstance(outputs, list) or not outputs:
-        raise UserError(f"Model {model!r}: `outputs` is a list of texts and of objects with text, tool, arguments.")
+        raise UserError(
+            f"Model {model!r}: `outputs` is a list of texts and of objects with text, tool, arguments."
+        )
     asked = 0
 
     def answer(messages: "list[ChatMessage]", *_: Any) -> "ModelOutput":

@@ -163,7 +163,9 @@ class TrialRecorder:
         from inspect_ai.model import ChatMessageUser
 
         model = self.models[role]
-        asked: list[ChatMessage] = [ChatMessageUser(content=messages)] if isinstance(messages, str) else list(messages)
+        asked: list[ChatMessage] = (
+            [ChatMessageUser(content=messages)] if isinstance(messages, str) else list(messages)
+        )
         output = await model.generate(asked, tools=list(self.tools) if with_tools else [])
         usage = output.usage
         counted = (usage.input_tokens, usage.output_tokens, usage.total_tokens) if usage else (0, 0, 0)

@@ -337,10 +337,20 @@ def _open(
     def tell(seed: int, steps: int) -> None:
         if on_progress is not None:
             action = state.steps[-1]["action"]
-            on_progress(f"{run.task.key}, {run.agent.key}, seed {seed}: step {steps} of {run.limits.steps} ({action})")
+            on_progress(
+                f"{run.task.key}, {run.agent.key}, seed {seed}: step {steps} of {run.limits.steps} ({action})"
+            )
 
     trial = TrialRecorder(
-        run.task, run.agent, run.limits, place, state, judge, validate or check_form, models=models, on_progress=tell
+        run.task,
+        run.agent,
+        run.limits,
+        place,
+        state,
+        judge,
+        validate or check_form,
+        models=models,
+        on_progress=tell,
     )
     if not state.problem:
         state.problem = run.task.problem
@@ -383,7 +393,9 @@ def _sandbox(run: _Run, seed: int, kind: str, python: Path, gpu: int | None) -> 
         user=user,
     )
     if kind == "docker":
-        return SandboxEnvironmentSpec("docker", str(write_compose(config, place.state.with_suffix(".compose.yaml"))))
+        return SandboxEnvironmentSpec(
+            "docker", str(write_compose(config, place.state.with_suffix(".compose.yaml")))
+        )
     return SandboxEnvironmentSpec("unconfined" if kind == "none" else "bubblewrap", config)
 
 
@@ -499,7 +511,9 @@ async def _sit(trial: TrialRecorder) -> None:
             state.ending = error.ending
             tokens = error.ending == "token_limit"
             limit = (trial.limits.tokens or 0) if tokens else trial.limits.steps
-            reached = LimitExceededError("token" if tokens else "custom", value=limit, limit=limit, message=str(error))
+            reached = LimitExceededError(
+                "token" if tokens else "custom", value=limit, limit=limit, message=str(error)
+            )
         except Exception as error:
             state.ending = "error"
             state.error = redact("".join(traceback.format_exception(error)))
@@ -588,7 +602,10 @@ def _finish(run: _Run, seeds: Sequence[int]) -> FinishedRun:
     recompute_metrics(joined)
     store = run.store
     files = {
-        seed: ([store.read_snapshot(step["snapshot"]) for step in trial["steps"]], store.read_snapshot(trial["final"]))
+        seed: (
+            [store.read_snapshot(step["snapshot"]) for step in trial["steps"]],
+            store.read_snapshot(trial["final"]),
+        )
         for seed, trial in trials.items()
     }
     done = FinishedRun(run.folder / RUN_FILE, run.folder / WORKSPACES_FILE)

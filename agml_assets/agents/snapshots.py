@@ -206,7 +206,9 @@ def lay_out(task: AgentTask, workspace: Path) -> None:
         if stat.S_ISLNK(status.st_mode):
             link = task.env / path
             if link.readlink().is_absolute() or not link.resolve().is_relative_to(inside):
-                raise UserError(f"Task {task.key!r}: {link} is a link that leads out of {task.env}. Put the file there.")
+                raise UserError(
+                    f"Task {task.key!r}: {link} is a link that leads out of {task.env}. Put the file there."
+                )
     shutil.rmtree(workspace, ignore_errors=True)
     workspace.parent.mkdir(parents=True, exist_ok=True)
     shutil.copytree(task.env, workspace, symlinks=True)
@@ -245,7 +247,10 @@ def pack(store: SnapshotStore, trials: Mapping[int, tuple[Sequence[Snapshot], Sn
     with Unfinished(target.parent, target.name) as stage:
         with zipfile.ZipFile(stage, "w", zipfile.ZIP_DEFLATED) as archive:
             for digest in sorted(digests):
-                with store.path(digest).open("rb") as source, archive.open(_member(f"blobs/{digest}"), "w") as blob:
+                with (
+                    store.path(digest).open("rb") as source,
+                    archive.open(_member(f"blobs/{digest}"), "w") as blob,
+                ):
                     shutil.copyfileobj(source, blob, _CHUNK)
             for seed, (steps, final) in sorted(trials.items()):
                 listed = {"steps": [one.to_json() for one in steps], "final": final.to_json()}
@@ -272,7 +277,9 @@ def read_packed(packed: Path, seed: int) -> PackedTrial:
             found = json.loads(archive.read(f"seeds/{seed}.json"))
         return PackedTrial(tuple(Snapshot(**one) for one in found["steps"]), Snapshot(**found["final"]))
     except (OSError, zipfile.BadZipFile, KeyError, ValueError, TypeError) as error:
-        raise UserError(f"{packed}: it holds no workspace of seed {seed} ({error}). Run the trials again.") from None
+        raise UserError(
+            f"{packed}: it holds no workspace of seed {seed} ({error}). Run the trials again."
+        ) from None
 
 
 def unpack(packed: Path, snapshot: Snapshot, target: Path) -> None:

@@ -76,4 +76,6 @@ def read_state(file: Path) -> TrialState | None:
     except FileNotFoundError:
         return None
     except (ValueError, TypeError) as error:
-        raise UserError(f"{file}: the state of a trial is damaged ({error}). Remove the folder and run it anew.") from None
+        raise UserError(
+            f"{file}: the state of a trial is damaged ({error}). Remove the folder and run it anew."
+        ) from None

@@ -138,6 +138,8 @@ async def run(trial: TrialRecorder, command: list[str], stdin: str | None = None
             + (f" It had written:\n{partial}" if partial else "")
         )
     except OutputLimitExceededError as error:
-        refuse(f"The command wrote more than {error.limit_str} and was ended. It began:\n{shorten(error.truncated_output or '')}")
+        refuse(
+            f"The command wrote more than {error.limit_str} and was ended. It began:\n{shorten(error.truncated_output or '')}"
+        )
     except (PermissionError, UnicodeDecodeError) as error:
         refuse(f"The command could not be run: {error}")

@@ -118,7 +118,9 @@ def old_tools(trial: TrialRecorder) -> "list[ToolDef]":
         )
         code = _CODE.search(answer)
         if code is None:
-            access.refuse(f"The script was not changed: the model's answer had no block of code. It was:\n{access.shorten(answer)}")
+            access.refuse(
+                f"The script was not changed: the model's answer had no block of code. It was:\n{access.shorten(answer)}"
+            )
         after = code[1]
         replaced = await access.read_text_or_none(target)
         if replaced is not None:
@@ -126,9 +128,13 @@ def old_tools(trial: TrialRecorder) -> "list[ToolDef]":
             await access.write_text(trial, f"{BACKUPS}/{target}_{number:06}", replaced)
         await access.write_text(trial, target, after)
         changes = "".join(
-            difflib.unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), script_name, save_name)
+            difflib.unified_diff(
+                before.splitlines(keepends=True), after.splitlines(keepends=True), script_name, save_name
+            )
         )
-        return access.shorten(f"The edited file is saved to {save_name}. Here is the diff, check whether it is right:\n\n{changes}")
+        return access.shorten(
+            f"The edited file is saved to {save_name}. Here is the diff, check whether it is right:\n\n{changes}"
+        )
 
     async def reflection(things_to_reflect_on: str) -> str:
         return access.shorten(
@@ -148,7 +154,12 @@ def old_tools(trial: TrialRecorder) -> "list[ToolDef]":
     without_models = [
         tool(list_files, "List the files of a folder.", dir_path="The folder, such as . or data."),
         tool(read_file, "Read a text file.", file_name=name),
-        tool(write_file, "Write a text file, in place of what was there.", file_name=name, content="All of its text."),
+        tool(
+            write_file,
+            "Write a text file, in place of what was there.",
+            file_name=name,
+            content="All of its text.",
+        ),
         tool(append_file, "Append to a text file.", file_name=name, content="The text."),
         tool(copy_file, "Copy a file.", source=name, destination=name),
         tool(undo_edit_script, "Undo the last edit of a script.", script_name=name),
@@ -216,7 +227,9 @@ async def _ask(trial: TrialRecorder, role: Role, question: str) -> str:
     try:
         output = await trial.ask(role, question, in_tool=True)
     except Exception as error:
-        access.refuse(f"LLMError: the model {trial.models[role]} did not answer: {access.shorten(str(error), 2000)}")
+        access.refuse(
+            f"LLMError: the model {trial.models[role]} did not answer: {access.shorten(str(error), 2000)}"
+        )
     return output.completion
 
 

@@ -62,13 +62,17 @@ def commonest_answers(task: AgentTask, declared: Submission) -> str:
     answers: dict[str, Any]
     if declared.probabilities:
         shares = _shares(task)
-        names = [name for name in header if name != declared.id_column] or [str(place) for place in range(len(shares))]
+        names = [name for name in header if name != declared.id_column] or [
+            str(place) for place in range(len(shares))
+        ]
         even = len(shares) != len(names)
         answers = {name: 1 / len(names) if even else shares[place] for place, name in enumerate(names)}
     else:
         first = rows[0] if rows else {}
         answers = {
-            name: _commonest(_answers(task, name), kind, first.get(name) or ("False" if kind == "boolean" else "0"))
+            name: _commonest(
+                _answers(task, name), kind, first.get(name) or ("False" if kind == "boolean" else "0")
+            )
             for name, kind in declared.columns.items()
         }
     text = io.StringIO()

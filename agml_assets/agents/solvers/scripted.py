@@ -52,7 +52,9 @@ def read_script(script: str, task: AgentTask) -> list[dict[str, Any]]:
     if isinstance(found, dict):
         sections = [key for key in (task.key, task.entry.goal) if key in found]
         if not sections:
-            raise UserError(f"The script {file} has nothing for task {task.key!r}; it has sections {', '.join(found)}.")
+            raise UserError(
+                f"The script {file} has nothing for task {task.key!r}; it has sections {', '.join(found)}."
+            )
         found = found[sections[0]]
     if not isinstance(found, list) or not found:
         raise UserError(f"The script {file} is no list of actions.")
