@@ -25,7 +25,9 @@ def standing(board, by):
 def test_the_table_of_one_pair_is_that_worked_out_by_hand():
     made = document([0.6, 0.7, 0.5, "error", "time_limit", "no_submission"], baseline=0.5, reference=0.9)
     found = cell(build_leaderboard([made]))
-    counts = {"n": 6, "submitted": 3, "scored": 3, "failed": 1, "timed_out": 1, "no_submission": 3}
+    counts = {
+        "n": 6, "submitted": 3, "scored": 3, "failed": 1, "timed_out": 1, "no_submission": 1, "invalid": 0,
+    }  # fmt: skip
     assert {name: found[name] for name in counts} == counts
     # Scores 0.6, 0.7, 0.5: standard deviation 0.1, over the root of 3.
     assert found["raw"] == {"mean": pytest.approx(0.6), "error": pytest.approx(0.0577350269), "n": 3}
@@ -40,6 +42,17 @@ def test_the_table_of_one_pair_is_that_worked_out_by_hand():
     assert found["tokens"] == {"mean": 1100, "error": 0, "n": 6}
     assert found["minutes"]["mean"] == 2
     assert found["endings"] == {"error": 1, "no_submission": 1, "submitted": 3, "time_limit": 1}
+
+
+def test_a_trial_without_a_score_is_counted_once():
+    endings = ("error", "killed", "time_limit", "no_submission", "step_limit", "token_limit", "submitted")
+    trials = [
+        trial(None, seed=seed, ending=ending, submitted=sent)
+        for seed, (ending, sent) in enumerate(itertools.product(endings, (True, False)), start=1)
+    ]
+    found = cell(build_leaderboard([evaluate(trials, task(), agent(), Baseline(0.5))]))
+    assert [found[name] for name in ("failed", "timed_out", "no_submission", "invalid")] == [4, 2, 4, 4]
+    assert (found["n"], found["success"]["successes"], found["at_limit"]) == (14, 0, 4)
 
 
 def test_one_trial_has_no_standard_error():

@@ -39,7 +39,7 @@ def test_every_agent_stands_with_its_rate_interval_and_what_it_lost(shown):
     assert value[:3] == [places["react"], pytest.approx(1 / 3, abs=1e-6), 1] and len(value) == 5
     assert agents["successes"][places["react"]] == [2, 6]
     lost = [agents[name][places["react"]] for name in ("n", "failed", "timed_out", "no_submission")]
-    assert lost == [7, 1, 1, 2]
+    assert lost == [7, 1, 1, 1]
     assert (agents["rank"][places["lacking"]], agents["success"][places["lacking"]]) == (None, None)
 
 
