@@ -143,7 +143,7 @@ def _cell(document: _Values) -> dict[str, Any]:
 
 
 def _without_score(trials: Iterable[_Values]) -> dict[str, int]:
-    """Return how many trials without a score submitted nothing, and nothing valid, of those that came to an end."""
+    """Return how many trials that came to an end have no score, as they submitted nothing, or nothing valid."""
     found = [
         one["submitted_final_answer"] for one in trials if one["raw"] is None and one["ending"] not in UNFINISHED
     ]
