@@ -101,6 +101,12 @@ def test_agents_that_chance_may_have_ordered_share_a_rank():
     ]  # fmt: skip
     pairs = {(one["first"], one["second"]): one for one in board["pairs"]}
     assert pairs["best", "close"]["p_holm"] == 1
+    # Holm over three: times 3, 2 and 1 in the order of p, none below the one before.
+    low, middle, high = sorted(one["p_value"] for one in pairs.values())
+    assert [pairs["best", "worst"]["p_value"], pairs["close", "worst"]["p_value"]] == [low, middle]
+    expected = [3 * low, max(3 * low, 2 * middle), max(3 * low, 2 * middle, high)]
+    assert sorted(one["p_holm"] for one in pairs.values()) == pytest.approx(expected)
+    assert low == pytest.approx(2 / 12870), "of all ways to deal 8 successes to 16 trials"
     assert pairs["best", "worst"]["difference"] == 1 and pairs["best", "worst"]["p_holm"] < 0.001
 
 
@@ -136,6 +142,7 @@ def test_another_state_of_the_task_or_another_baseline_does_not_compare():
         *(document([0.9], by=by) for by in ("a", "b")),
         document([0.9] * 9, by="c", digest="d2"),
         document([0.9] * 9, by="d", baseline=0.4),
+        document([0.9] * 9, by="f", reference=0.95),
     ]
     board = build_leaderboard(documents, {"crop/e": "not run yet"})
     assert [one["agent"] for one in board["agents"]] == ["a", "b"]
@@ -143,6 +150,7 @@ def test_another_state_of_the_task_or_another_baseline_does_not_compare():
         "crop/c": "worked on another state of the task than most: run it again",
         "crop/d": "held against another baseline or reference than most: evaluate it again",
         "crop/e": "not run yet",
+        "crop/f": "held against another baseline or reference than most: evaluate it again",
     }
 
 
