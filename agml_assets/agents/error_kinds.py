@@ -20,6 +20,7 @@ _SAID = {
     "oom": (
         *("CUDA out of memory", "OutOfMemoryError", " MemoryError", "\nMemoryError", "Cannot allocate memory"),
         *("out of memory", "Out of memory", "memory limit", "Memory limit"),
+        "MB of memory.",  # of our own sandbox
     ),
     "connection": (
         *("Connection aborted", "ConnectionError", "ConnectionResetError", "ConnectionRefusedError"),
@@ -35,7 +36,10 @@ _SAID = {
         *("too long input for the tool", "TooLongPrompt", "context_length_exceeded", "maximum context length"),
         *("rompt is too long", "context window"),
     ),
-    "time": ("imed out", "TimeoutError", "TimeoutExpired", "time limit", "Time limit"),
+    "time": (
+        *("imed out", "TimeoutError", "TimeoutExpired", "time limit", "Time limit"),
+        "the command took longer than",  # of our own sandbox
+    ),
 }
 
 # Of MLAgentBench's evaluation, which looks for them in the output and the main log of a run.

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from agml_assets.agents.error_kinds import FAILED, KINDS
-from agml_assets.agents.evaluation import THRESHOLD, THRESHOLDS, threshold_name
+from agml_assets.agents.evaluation import THRESHOLD, THRESHOLDS, UNFINISHED, threshold_name
 from agml_assets.agents.success_rates import Count, difference_p_value, mean_rate, other_tasks
 from agml_assets.evaluation.comparison import holm
 from agml_assets.quality.intervals import no_interval
@@ -38,7 +38,9 @@ def build_leaderboard(documents: Iterable[_Values], missing: Mapping[str, str] |
         `tasks`, `agents` (best first), `cells` (one for a task and an agent), `pairs` of agents, `left_out`
         (reason by `<task>/<agent>`), and the `threshold` and `thresholds` of success. A `mean` is `{"mean",
         "error", "n"}`, error its standard error (null with fewer than two); a `rate` is `{"successes", "n",
-        "rate", "low", "high"}`, the limits Wilson's of all trials.
+        "rate", "low", "high"}`, the limits Wilson's of all trials. Of the counts of a cell, `failed`, `timed_out`,
+        `no_submission` and `invalid` (submitted, without a score) share no trial; `at_limit` (of steps or tokens)
+        may have been successful.
     """
     ordered = sorted(documents, key=lambda one: (one["task"], one["agent"]))
     compared, differing = _comparable(ordered)
@@ -117,8 +119,7 @@ def _cell(document: _Values) -> dict[str, Any]:
         "failed": sum(endings[ending] for ending in FAILED),
         "timed_out": endings["time_limit"],
         "at_limit": endings["step_limit"] + endings["token_limit"],
-        "no_score": len(trials) - len(raw),
-        "no_submission": sum(one["raw"] is None and not one["submitted_final_answer"] for one in trials),
+        **_without_score(trials),
         "above_but_unfinished": sum(bool(one["score_above"]) and not one["success"] for one in trials),
         "endings": dict(sorted(endings.items())),
         "errors": {kind: sum(_showed(one["errors"][kind]) for one in trials) for kind in KINDS},
@@ -139,6 +140,14 @@ def _cell(document: _Values) -> dict[str, Any]:
         # Repeats of an agent without chance are one trial: their number proves nothing.
         "all_alike": len(raw) == len(trials) > 1 and len(set(raw)) == 1,
     }
+
+
+def _without_score(trials: Iterable[_Values]) -> dict[str, int]:
+    """Return how many trials that came to an end have no score, as they submitted nothing, or nothing valid."""
+    found = [
+        one["submitted_final_answer"] for one in trials if one["raw"] is None and one["ending"] not in UNFINISHED
+    ]
+    return {"no_submission": found.count(False), "invalid": found.count(True)}
 
 
 def _showed(seen: _Values) -> bool:
@@ -219,7 +228,7 @@ def _standings(
                 "tasks": len(own),
                 **{
                     name: sum(cell[name] for cell in own)
-                    for name in ("n", "scored", "failed", "timed_out", "at_limit", "no_score", "no_submission")
+                    for name in ("n", "scored", "failed", "timed_out", "at_limit", "no_submission", "invalid")
                 },
             }
         )

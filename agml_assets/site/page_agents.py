@@ -17,7 +17,7 @@ from agml_assets.site.svg import FOLDER
 _Values = Mapping[str, Any]
 
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_COUNTS = ("n", "scored", "failed", "timed_out", "at_limit", "no_submission")
+_COUNTS = ("n", "scored", "failed", "timed_out", "at_limit", "no_submission", "invalid")
 _ERRORS = {
     "oom": "out of memory",
     "connection": "connection",

@@ -25,7 +25,9 @@ def standing(board, by):
 def test_the_table_of_one_pair_is_that_worked_out_by_hand():
     made = document([0.6, 0.7, 0.5, "error", "time_limit", "no_submission"], baseline=0.5, reference=0.9)
     found = cell(build_leaderboard([made]))
-    counts = {"n": 6, "submitted": 3, "scored": 3, "failed": 1, "timed_out": 1, "no_submission": 3}
+    counts = {
+        "n": 6, "submitted": 3, "scored": 3, "failed": 1, "timed_out": 1, "no_submission": 1, "invalid": 0,
+    }  # fmt: skip
     assert {name: found[name] for name in counts} == counts
     # Scores 0.6, 0.7, 0.5: standard deviation 0.1, over the root of 3.
     assert found["raw"] == {"mean": pytest.approx(0.6), "error": pytest.approx(0.0577350269), "n": 3}
@@ -40,6 +42,17 @@ def test_the_table_of_one_pair_is_that_worked_out_by_hand():
     assert found["tokens"] == {"mean": 1100, "error": 0, "n": 6}
     assert found["minutes"]["mean"] == 2
     assert found["endings"] == {"error": 1, "no_submission": 1, "submitted": 3, "time_limit": 1}
+
+
+def test_a_trial_without_a_score_is_counted_once():
+    endings = ("error", "killed", "time_limit", "no_submission", "step_limit", "token_limit", "submitted")
+    trials = [
+        trial(None, seed=seed, ending=ending, submitted=sent)
+        for seed, (ending, sent) in enumerate(itertools.product(endings, (True, False)), start=1)
+    ]
+    found = cell(build_leaderboard([evaluate(trials, task(), agent(), Baseline(0.5))]))
+    assert [found[name] for name in ("failed", "timed_out", "no_submission", "invalid")] == [4, 2, 4, 4]
+    assert (found["n"], found["success"]["successes"], found["at_limit"]) == (14, 0, 4)
 
 
 def test_one_trial_has_no_standard_error():
@@ -88,6 +101,12 @@ def test_agents_that_chance_may_have_ordered_share_a_rank():
     ]  # fmt: skip
     pairs = {(one["first"], one["second"]): one for one in board["pairs"]}
     assert pairs["best", "close"]["p_holm"] == 1
+    # Holm over three: times 3, 2 and 1 in the order of p, none below the one before.
+    low, middle, high = sorted(one["p_value"] for one in pairs.values())
+    assert [pairs["best", "worst"]["p_value"], pairs["close", "worst"]["p_value"]] == [low, middle]
+    expected = [3 * low, max(3 * low, 2 * middle), max(3 * low, 2 * middle, high)]
+    assert sorted(one["p_holm"] for one in pairs.values()) == pytest.approx(expected)
+    assert low == pytest.approx(2 / 12870), "of all ways to deal 8 successes to 16 trials"
     assert pairs["best", "worst"]["difference"] == 1 and pairs["best", "worst"]["p_holm"] < 0.001
 
 
@@ -123,6 +142,7 @@ def test_another_state_of_the_task_or_another_baseline_does_not_compare():
         *(document([0.9], by=by) for by in ("a", "b")),
         document([0.9] * 9, by="c", digest="d2"),
         document([0.9] * 9, by="d", baseline=0.4),
+        document([0.9] * 9, by="f", reference=0.95),
     ]
     board = build_leaderboard(documents, {"crop/e": "not run yet"})
     assert [one["agent"] for one in board["agents"]] == ["a", "b"]
@@ -130,6 +150,7 @@ def test_another_state_of_the_task_or_another_baseline_does_not_compare():
         "crop/c": "worked on another state of the task than most: run it again",
         "crop/d": "held against another baseline or reference than most: evaluate it again",
         "crop/e": "not run yet",
+        "crop/f": "held against another baseline or reference than most: evaluate it again",
     }
 
 

@@ -178,6 +178,7 @@ def test_of_many_steps_the_first_50_of_every_so_many_are_chosen(n, expected):
     [
         ("oom", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"),
         ("oom", "MemoryError"),
+        ("oom", "Stopped: its processes used more than 8192 MB of memory."),
         ("connection", "openai.APIConnectionError: Connection error."),
         ("connection", "You exceeded your current quota, please check your plan and billing details."),
         ("connection", "openai.RateLimitError: 429"),
@@ -185,6 +186,7 @@ def test_of_many_steps_the_first_50_of_every_so_many_are_chosen(n, expected):
         ("prompt", "EnvError: too long input for the tool"),
         ("prompt", "This model's maximum context length is 8192 tokens"),
         ("time", "Command timed out before completing."),
+        ("time", "Stopped: the command took longer than 60 s."),
     ],
 )
 def test_errors_have_a_kind_whether_they_ended_the_trial_or_were_seen(kind, text):

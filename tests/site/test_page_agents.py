@@ -11,7 +11,7 @@ from agml_assets.site.page_sources import read_agents, remove_old_trials
 from agml_assets.site.pages import SiteData, build_pages
 from agml_assets.store import PLATFORM, ArtifactStore, dump_json
 from tests.site import invented_agents as invented
-from tests.site.test_pages import data_of, unpack
+from tests.site.test_pages import data_of, run, unpack  # noqa: F401
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def test_every_agent_stands_with_its_rate_interval_and_what_it_lost(shown):
     assert value[:3] == [places["react"], pytest.approx(1 / 3, abs=1e-6), 1] and len(value) == 5
     assert agents["successes"][places["react"]] == [2, 6]
     lost = [agents[name][places["react"]] for name in ("n", "failed", "timed_out", "no_submission")]
-    assert lost == [7, 1, 1, 2]
+    assert lost == [7, 1, 1, 1]
     assert (agents["rank"][places["lacking"]], agents["success"][places["lacking"]]) == (None, None)
 
 
@@ -144,3 +144,14 @@ def test_evaluations_are_read_of_every_pair_and_old_pages_go(results, tmp_path):
         store.write_text(folder / name, "x")
     remove_old_trials(folder, read)
     assert sorted(path.name for path in folder.iterdir()) == ["agents.html", "trials_crop.react.html"]
+
+
+def test_the_site_has_the_pages_and_plots_of_stored_agents(run, results, tmp_path):  # noqa: F811
+    store = ArtifactStore(tmp_path / "results")
+    store.write_text(store.path(PLATFORM, "agents/leaderboard.json"), dump_json(results.leaderboard))
+    for (task, agent), one in results.evaluations.items():
+        store.write_text(store.path(PLATFORM, f"agents/{task}/{agent}/evaluation.json"), dump_json(one))
+    folder, facts = run()
+    assert "14 trials of 3 agents on 3 tasks" in (folder / "agents.html").read_text()
+    assert (folder / "trials_crop.react.html").exists()
+    assert len(list((folder / "plots").glob("agents_*.svg"))) == facts["plots_count"] == len(PLOTS)

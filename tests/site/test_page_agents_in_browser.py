@@ -64,7 +64,7 @@ def test_agents_stand_with_rate_interval_rank_and_what_was_lost(browser, opened)
     rates = column(browser, "standings", "Successful, % and 95 % interval")
     assert rates[0] == "33.3 [9.7, 70.0]\n2 of 6 trials"
     assert rates[1].startswith("0.0 [0.0, ") and rates[2] == "no mean: lacks soil"
-    assert column(browser, "standings", "Trials")[0] == "7\n1 failed\n1 out of time\n2 without a submission"
+    assert column(browser, "standings", "Trials")[0] == "7\n1 failed\n1 out of time\n1 without a submission"
     assert "on other tasks is not known: fewer than 5 tasks" in said(browser, "note")
 
 
@@ -72,7 +72,7 @@ def test_the_matrix_opens_the_trials_of_a_cell(browser, opened):  # noqa: F811
     opened()
     cells = column(browser, "matrix", "ReAct with a model")
     assert cells[0].split("\n") == [
-        "1 of 3", "33 % [6, 79]", "+51.0 % ± 29.0", "1 failed", "1 out of time", "1 without a submission",
+        "1 of 3", "33 % [6, 79]", "+51.0 % ± 29.0", "1 failed", "1 out of time",
         "1 above 10 % but unfinished",
     ]  # fmt: skip
     assert column(browser, "matrix", "lacking")[1:] == ["not run", "not run"]

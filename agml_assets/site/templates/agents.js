@@ -17,7 +17,7 @@
   const rateText = ([k, n, low, high]) => `${percent(k / n)} % [${percent(low)}, ${percent(high)}]`;
   const signed = value => `${value > 0 ? "+" : ""}${Math.abs(value) >= 10 ? whole(100 * value) : hundred(value)}`;
   const plusMinus = ([mean, error]) => `${signed(mean)} %${error === null ? "" : ` ± ${Math.abs(error) >= 10 ? whole(100 * error) : hundred(error)}`}`;
-  const lost = (one, row) => [["failed", "failed"], ["timed_out", "out of time"], ["no_submission", "without a submission"]]
+  const lost = (one, row) => [["failed", "failed"], ["timed_out", "out of time"], ["no_submission", "without a submission"], ["invalid", "with an invalid one"]]
     .map(([name, words]) => [row === undefined ? one[name] : one[name][row], words]).filter(([count]) => count).map(([count, words]) => `${whole(count)} ${words}`);
   const lines = found => found.filter(Boolean).flatMap(text => [make("br"), muted(text)]);
 
