@@ -19,6 +19,7 @@ from typing import Any
 import click
 
 from agml_assets.agents.artifacts import FILES
+from agml_assets.agents.old_logs import RUN_FILE
 from agml_assets.errors import UserError
 from agml_assets.registry.agents import AgentEntry, AgentRegistry, AgentTaskEntry, load_agents
 from agml_assets.store import dump_json
@@ -26,8 +27,6 @@ from agml_assets.todo import open_workspace
 from agml_assets.workspace import Workspace
 
 logger = logging.getLogger(__name__)
-
-_RUN_FILE = "run.json"  # what `--resume` goes on from
 
 
 def add_parser(commands: Any) -> None:
@@ -203,12 +202,12 @@ def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         "device": options.device,
     }
     folder = options.log_dir or Path("logs")
-    if (folder / _RUN_FILE).exists():
+    if (folder / RUN_FILE).exists():
         parser.error(
             f"{folder} holds a run already: go on with it by --resume {folder}, or name another --log-dir"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / _RUN_FILE).write_text(dump_json(described), encoding="utf-8")
+    (folder / RUN_FILE).write_text(dump_json(described), encoding="utf-8")
     return _run_described(folder, described, workspace, resume=False)
 
 
@@ -250,12 +249,12 @@ def _described(options: argparse.Namespace) -> AgentEntry:
 
 
 def _resume(options: argparse.Namespace) -> int:
-    file = options.resume / _RUN_FILE
+    file = options.resume / RUN_FILE
     try:
         described = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         raise UserError(
-            f"There is no run to go on with in {options.resume}: {_RUN_FILE} is missing or damaged. Name the "
+            f"There is no run to go on with in {options.resume}: {RUN_FILE} is missing or damaged. Name the "
             "--log-dir of a run of `agml-assets agents run`."
         ) from None
     if (options.resume / FILES["run"]).exists():

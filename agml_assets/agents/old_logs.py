@@ -25,6 +25,9 @@ from agml_assets.agents.trials import Ending, Step, Trial, Usage
 from agml_assets.disk import describe_bytes, named_when_full
 from agml_assets.errors import UserError
 
+RUN_FILE = "run.json"
+"""What `agml-assets agents run` was asked for, beside the log tree: `--resume` goes on from it."""
+
 FINAL_ANSWER = "Final Answer"
 
 PRIMITIVE = (
@@ -87,20 +90,21 @@ def export_old_logs(trial: Trial, workspaces_zip: Path, folder: Path) -> Exporte
     Args:
         trial: The trial.
         workspaces_zip: The contents of its files, `blobs/<BLAKE3>`.
-        folder: An empty folder, or one to be made.
+        folder: A folder without a log tree, or one to be made. A `log` that is there stays: what the run printed.
 
     Raises:
-        UserError: The folder is not empty, the archive cannot be read, or the disk is too small or full.
+        UserError: The folder holds a log tree, the archive cannot be read, or the disk is too small or full.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    if any(folder.iterdir()):
-        raise UserError(f"{folder} is not empty: name a new folder for the logs of one trial.")
+    if any((folder / name).exists() for name in ("agent_log", "env_log")):
+        raise UserError(f"{folder} holds a log tree already: name a new folder for the logs of one trial.")
     for name in ("agent_log", "env_log/tool_logs", "env_log/traces"):
         (folder / name).mkdir(parents=True)
     steps = _old_steps(trial)
     infos = _action_infos(trial, steps)
     with named_when_full(folder, f"the log tree of {trial.task}/{trial.agent}"):
-        _write(folder / "log", _printed(trial, steps))
+        if not (folder / "log").exists():
+            _write(folder / "log", _printed(trial, steps))
         _write(folder / "agent_log" / "main_log", _main_log(trial, steps, infos))
         _write_agent_states(trial, steps, infos, folder / "agent_log")
         _write_calls(trial, folder)
@@ -155,6 +159,9 @@ def read_old_logs(
     held = Yardstick(task.entry.direction, task.entry.baseline if baseline is None else baseline, reference)
     records: list[dict[str, Any]] = []
     for trace in _traces(log_folder):
+        if _task_of(trace) not in (None, task.key):
+            _logger.info("%s is of another task and is left out.", trace)
+            continue
         trial = _read_trial(trace, task, len(records) + 1)
         if trial is not None:
             records.append(_old_record(trace, trial, task, judge, held, eval_intermediate))
@@ -353,6 +360,14 @@ def _write(path: Path, text: str) -> None:
 
 
 # --- Reading
+
+
+def _task_of(trace: Path) -> str | None:
+    """Return the task that is named beside a log tree of ours; None of an old one, which names none."""
+    try:
+        return str(json.loads((trace.parents[1] / RUN_FILE).read_bytes())["task"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _traces(log_folder: Path) -> Iterator[Path]:

@@ -114,6 +114,7 @@ def build_assets() -> Sequence[dg.AssetsDefinition]:
             *(dg.AssetKey(["leaderboard", name]) for name in _LEADERBOARD),
             dg.AssetKey(["evaluation", "report"]),
             dg.AssetKey(["compression", "leaderboard"]),
+            dg.AssetKey(["agents", "leaderboard"]),
         ],
     )
     def pages(context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]) -> dg.MaterializeResult:

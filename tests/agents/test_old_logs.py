@@ -202,10 +202,10 @@ def test_content_that_is_missing_or_another_is_left_out(tmp_path):
     assert files_of(made.folder / "env_log/traces") == []
 
 
-def test_a_folder_with_something_in_it_and_a_missing_archive_are_refused(tmp_path):
+def test_a_folder_with_a_log_tree_and_a_missing_archive_are_refused(tmp_path):
     (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "link").symlink_to("/etc")
-    with pytest.raises(UserError, match="not empty"):
+    (tmp_path / "full" / "env_log").symlink_to("/etc")
+    with pytest.raises(UserError, match="holds a log tree already"):
         export_old_logs(trial(0.5), tmp_path / "w.zip", tmp_path / "full")
     with pytest.raises(UserError, match=r"cannot be read from .*w\.zip"):
         export_old_logs(trial(0.5), tmp_path / "w.zip", tmp_path / "run")
