@@ -408,7 +408,7 @@ def _tell_standings(document: dict[str, Any]) -> None:
                 cell["agent"],
                 "cannot be told" if success is None else f"{success['successes']} of {success['n']}",
                 "" if gain is None else f"{gain:+.1%}",
-                str(cell["no_score"]),
+                str(cell["n"] - cell["scored"]),
                 str(cell["failed"]),
                 str(cell["timed_out"]),
             )

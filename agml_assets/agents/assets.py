@@ -120,7 +120,7 @@ def _leaderboard_asset(evaluation: dg.AssetsDefinition) -> dg.AssetsDefinition:
                             one["n"],
                             one["success"]["successes"] if one["success"] else "cannot be told",
                             one["improvement"]["mean"],
-                            one["no_score"],
+                            one["n"] - one["scored"],
                         )
                         for one in written.document["cells"]
                     ],
