@@ -640,11 +640,17 @@ def _quiet_inspect(scratch: Path) -> Iterator[None]:
 
 def _outside_any_loop(call: "Callable[[], EvalLog]") -> "EvalLog":
     """Call something that runs an event loop of its own; in another thread where this one has a loop."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _has_loop():
         return call()
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(1, thread_name_prefix="inspect") as pool:
         return pool.submit(call).result()
+
+
+def _has_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
