@@ -38,8 +38,25 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
 _PACKAGES: Mapping[str, str] = {
     **dict.fromkeys(
         (
-            *("openai", "openai-api", "openai-api-completions", "vllm", "sglang", "ollama", "openrouter", "together"),
-            *("fireworks", "perplexity", "deepseek", "sambanova", "llama-cpp-python", "cloudflare", "litellm-proxy"),
+            *(
+                "openai",
+                "openai-api",
+                "openai-api-completions",
+                "vllm",
+                "sglang",
+                "ollama",
+                "openrouter",
+                "together",
+            ),
+            *(
+                "fireworks",
+                "perplexity",
+                "deepseek",
+                "sambanova",
+                "llama-cpp-python",
+                "cloudflare",
+                "litellm-proxy",
+            ),
         ),
         "openai",
     ),
@@ -59,7 +76,9 @@ _PROVIDERS = (
     *("nnterp", "vllm-completions", RECITED, "none"),
 )
 
-_RETIRED = re.compile(r"claude-(v?1|v?2|instant)|gemini-(pro|ultra)(-vision)?$|code-davinci|text-davinci|text-bison")
+_RETIRED = re.compile(
+    r"claude-(v?1|v?2|instant)|gemini-(pro|ultra)(-vision)?$|code-davinci|text-davinci|text-bison"
+)
 """Old models that their makers have switched off."""
 
 _OLD_AGENTS = {
@@ -120,9 +139,9 @@ def inspect_name(name: str) -> str:
         return f"hf/{rest}"
     if provider not in _PROVIDERS:
         raise UserError(
-            f"No provider {provider!r} of models ({name!r}). Names with other prefixes meant Stanford's CRFM service, which "
-            "is closed: use the maker's own provider, or openai-api/NAME/MODEL with NAME_BASE_URL and NAME_API_KEY for any "
-            f"service or local server that speaks OpenAI's protocol.{_near(provider)}"
+            f"No provider {provider!r} of models ({name!r}). Other prefixes meant Stanford's CRFM service, which "
+            "is closed: use the maker's own provider, or openai-api/NAME/MODEL with NAME_BASE_URL and "
+            f"NAME_API_KEY for any service or local server that speaks OpenAI's protocol.{_near(provider)}"
         )
     return name
 
@@ -153,8 +172,8 @@ def refuse_key_files(folder: Path) -> None:
         if (folder / name).exists():
             instead = f"Set {variable} instead" if variable else "That service is closed"
             raise UserError(
-                f"{folder / name}: keys are not read from files. {instead}, and remove the file so that the key does not "
-                "leak."
+                f"{folder / name}: keys are not read from files. {instead}, and remove the file so that the "
+                "key does not leak."
             )
 
 
@@ -171,7 +190,8 @@ def check_model(name: str, arguments: Mapping[str, Any] | None = None) -> str:
     for argument in arguments or {}:
         if _SECRET.search(argument) and argument not in _GENERATION:
             raise UserError(
-                f"Model {name!r}: the argument {argument!r} looks like a key. Keys come from environment variables only."
+                f"Model {name!r}: the argument {argument!r} looks like a key. Keys come from environment "
+                "variables only."
             )
     provider, _, rest = full.partition("/")
     package = _PACKAGES.get(provider)
@@ -186,12 +206,14 @@ def check_model(name: str, arguments: Mapping[str, Any] | None = None) -> str:
         missing = [
             variable
             for variable in (f"{prefix}_BASE_URL", f"{prefix}_API_KEY")
-            if not os.environ.get(variable) and not (variable.endswith("URL") and (arguments or {}).get("base_url"))
+            if not os.environ.get(variable)
+            and not (variable.endswith("URL") and (arguments or {}).get("base_url"))
         ]
         if missing:
+            plural = "s" if len(missing) > 1 else ""
             raise UserError(
-                f"Model {name!r} needs the environment variable{'s' if len(missing) > 1 else ''} {' and '.join(missing)}. "
-                "A local server takes any text as its key."
+                f"Model {name!r} needs the environment variable{plural} {' and '.join(missing)}. A local "
+                "server takes any text as its key."
             )
     keys = _KEYS.get(provider, ())
     # A suffix such as openai/azure/… or anthropic/bedrock/… has other credentials; its provider tells of them.
@@ -256,11 +278,13 @@ _GENERATION = frozenset(("max_tokens", "reasoning_tokens", "max_tool_output", "n
 def _recite(model: str, outputs: Any) -> Any:
     """Return what answers a conversation with the given outputs, in order; the last one is repeated.
 
-    Each is a text, or `{"text", "tool", "arguments"}`. Which one is next is told by the answers in the conversation, and
-    where there are none by how often it was asked: a trial that goes on goes on.
+    Each is a text, or `{"text", "tool", "arguments"}`. Which one is next is told by the answers in the
+    conversation, and where there are none by how often it was asked: a trial that goes on goes on.
     """
     if not isinstance(outputs, list) or not outputs:
-        raise UserError(f"Model {model!r}: `outputs` is a list of texts and of objects with text, tool, arguments.")
+        raise UserError(
+            f"Model {model!r}: `outputs` is a list of texts and of objects with text, tool, arguments."
+        )
     asked = 0
 
     def answer(messages: "list[ChatMessage]", *_: Any) -> "ModelOutput":

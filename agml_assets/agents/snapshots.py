@@ -1,4 +1,4 @@
-"""What a workspace holds, by content: kept once after every step, packed at the end, put back when a trial goes on.
+"""What a workspace holds, by content: kept after every step, packed at the end, put back when a trial goes on.
 
 Workspaces are written by agents. Links are noted, never followed; nothing that is no regular file is opened.
 """
@@ -64,7 +64,7 @@ class SnapshotStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        # A file whose inode, size and times are as they were has the content it had: ctime cannot be set by an agent.
+        # A file whose inode, size and times are as they were has the content it had: no agent can set its ctime.
         self._known: dict[tuple[int, int, int, int, int], str] = {}
 
     def take(self, workspace: Path, read_only: "ReadOnly", first: Sequence[str] = ()) -> Snapshot:
@@ -121,7 +121,8 @@ class SnapshotStore:
     def restore(self, snapshot: Snapshot, workspace: Path, read_only: "ReadOnly") -> None:
         """Bring a workspace back to a snapshot.
 
-        What is as it was stays untouched; what came later goes. Files above the caps stay as they are, where they are.
+        What is as it was stays untouched; what came later goes. Files above the caps stay as they are, where they
+        are.
         """
         workspace.mkdir(parents=True, exist_ok=True)
         keep = snapshot.files.keys() | snapshot.left_out.keys()
@@ -206,7 +207,9 @@ def lay_out(task: AgentTask, workspace: Path) -> None:
         if stat.S_ISLNK(status.st_mode):
             link = task.env / path
             if link.readlink().is_absolute() or not link.resolve().is_relative_to(inside):
-                raise UserError(f"Task {task.key!r}: {link} is a link that leads out of {task.env}. Put the file there.")
+                raise UserError(
+                    f"Task {task.key!r}: {link} is a link that leads out of {task.env}. Put the file there."
+                )
     shutil.rmtree(workspace, ignore_errors=True)
     workspace.parent.mkdir(parents=True, exist_ok=True)
     shutil.copytree(task.env, workspace, symlinks=True)
@@ -231,8 +234,8 @@ def lay_read_only(task: AgentTask, read_only: ReadOnly, workspace: Path) -> None
 def pack(store: SnapshotStore, trials: Mapping[int, tuple[Sequence[Snapshot], Snapshot]], target: Path) -> None:
     """Write the workspaces of a run into one zip; the same contents give the same bytes.
 
-    `blobs/<digest>` holds each content once, `seeds/<n>.json` what lay where: `{"steps": [...], "final": ...}`, each
-    with `files`, `links` and `left_out` as in `Snapshot`.
+    `blobs/<digest>` holds each content once, `seeds/<n>.json` what lay where: `{"steps": [...], "final": ...}`,
+    each with `files`, `links` and `left_out` as in `Snapshot`.
 
     Args:
         store: Where the contents are.
@@ -245,7 +248,10 @@ def pack(store: SnapshotStore, trials: Mapping[int, tuple[Sequence[Snapshot], Sn
     with Unfinished(target.parent, target.name) as stage:
         with zipfile.ZipFile(stage, "w", zipfile.ZIP_DEFLATED) as archive:
             for digest in sorted(digests):
-                with store.path(digest).open("rb") as source, archive.open(_member(f"blobs/{digest}"), "w") as blob:
+                with (
+                    store.path(digest).open("rb") as source,
+                    archive.open(_member(f"blobs/{digest}"), "w") as blob,
+                ):
                     shutil.copyfileobj(source, blob, _CHUNK)
             for seed, (steps, final) in sorted(trials.items()):
                 listed = {"steps": [one.to_json() for one in steps], "final": final.to_json()}
@@ -272,7 +278,9 @@ def read_packed(packed: Path, seed: int) -> PackedTrial:
             found = json.loads(archive.read(f"seeds/{seed}.json"))
         return PackedTrial(tuple(Snapshot(**one) for one in found["steps"]), Snapshot(**found["final"]))
     except (OSError, zipfile.BadZipFile, KeyError, ValueError, TypeError) as error:
-        raise UserError(f"{packed}: it holds no workspace of seed {seed} ({error}). Run the trials again.") from None
+        raise UserError(
+            f"{packed}: it holds no workspace of seed {seed} ({error}). Run the trials again."
+        ) from None
 
 
 def unpack(packed: Path, snapshot: Snapshot, target: Path) -> None:

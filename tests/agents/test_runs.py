@@ -1,6 +1,5 @@
 """Trials from beginning to end, in the real sandbox, with agents that need no network."""
 
-import json
 import os
 import signal
 import subprocess
@@ -17,7 +16,7 @@ from agml_assets.agents.scoring import judge
 from agml_assets.agents.task import Verdict
 from agml_assets.errors import UserError
 from agml_assets.registry.agents import AgentEntry, Limits
-from tests.agents.tiny_task import BEST, BETTER, DONE, PYTHON, Answers, call, make_task, scripted, serving, write
+from tests.agents.tiny_task import BEST, BETTER, DONE, PYTHON, make_task, scripted, write
 
 ROOT = Path(__file__).parents[2]
 STARTER = AgentEntry(key="starter", kind="starter")
@@ -42,7 +41,12 @@ def test_the_starter_is_run_as_it_is_scored_and_told_in_two_steps_per_seed(task,
     assert (first.ending, first.submitted, first.error) == ("submitted", True, "")
     assert first.score == second.score == pytest.approx(1 / 3)
     assert [step.score for step in first.steps] == [pytest.approx(1 / 3)] * 2
-    assert (first.seed, second.seed, first.task_digest, first.problem) == (1, 2, "digest-of-tiny", "Name the numbers.")
+    assert (first.seed, second.seed, first.task_digest, first.problem) == (
+        1,
+        2,
+        "digest-of-tiny",
+        "Name the numbers.",
+    )
     assert 0 < first.seconds < 30
     assert set(first.final_files) == {"train.py", "submission.csv"}
     assert len(told) == 4
@@ -57,7 +61,9 @@ def test_of_each_step_the_score_of_what_stands_is_known_and_judged_once_per_cont
         judged.append(1)
         return judge(task, folder)
 
-    agent = scripted(tmp_path, ("list_files", {"dir_path": "."}), write(BETTER), write("x", "other.txt"), write(BEST), DONE)
+    agent = scripted(
+        tmp_path, ("list_files", {"dir_path": "."}), write(BETTER), write("x", "other.txt"), write(BEST), DONE
+    )
     (trial,) = run(task, agent, tmp_path / "run", judge=counting)
     assert [step.score for step in trial.steps] == [None, pytest.approx(2 / 3), pytest.approx(2 / 3), 1.0, 1.0]
     assert len(judged) == 3  # two contents, and the end
@@ -94,7 +100,8 @@ def test_a_script_cannot_change_what_is_read_only(task, tmp_path):
     attack = (
         "import os, shutil\n"
         "for place in ('rules.txt', 'notes/fixed.txt', 'data/train.csv'):\n"
-        "    for way in (lambda: open(place, 'w').write('x'), lambda: os.remove(place), lambda: os.chmod(place, 0o777)):\n"
+        "    for way in (lambda: open(place, 'w').write('x'), lambda: os.remove(place), lambda: "
+        "os.chmod(place, 0o777)):\n"
         "        try:\n            way()\n            print('CHANGED', place)\n"
         "        except OSError:\n            pass\n"
     )
@@ -113,7 +120,9 @@ def test_the_last_permitted_step_ends_the_trial_and_what_stands_is_scored(task, 
 
 def test_a_time_out_during_a_script_leaves_no_process_and_yields_the_score_of_what_stands(task, tmp_path):
     sleeper = "import subprocess, time\nsubprocess.Popen(['sleep', '987.25'])\ntime.sleep(987.25)\n"
-    agent = scripted(tmp_path, write(BETTER), write(sleeper, "s.py"), ("execute_script", {"script_name": "s.py"}), DONE)
+    agent = scripted(
+        tmp_path, write(BETTER), write(sleeper, "s.py"), ("execute_script", {"script_name": "s.py"}), DONE
+    )
     began = time.monotonic()
     (trial,) = run(task, agent, tmp_path / "run", limits=Limits(steps=9, seconds=4, seconds_per_command=600))
     assert time.monotonic() - began < 25
@@ -125,7 +134,13 @@ def test_a_time_out_during_a_script_leaves_no_process_and_yields_the_score_of_wh
 
 
 def test_a_command_that_takes_too_long_is_ended_and_the_trial_goes_on(task, tmp_path):
-    agent = scripted(tmp_path, write("import time\ntime.sleep(99)", "s.py"), ("execute_script", {"script_name": "s.py"}), write(BEST), DONE)
+    agent = scripted(
+        tmp_path,
+        write("import time\ntime.sleep(99)", "s.py"),
+        ("execute_script", {"script_name": "s.py"}),
+        write(BEST),
+        DONE,
+    )
     (trial,) = run(task, agent, tmp_path / "run", limits=Limits(steps=9, seconds=60, seconds_per_command=1))
     assert "took longer than 1 seconds" in trial.steps[1].observation
     assert (trial.ending, trial.score) == ("submitted", 1.0)
@@ -169,13 +184,15 @@ def test_packed_workspaces_are_the_same_bytes_for_the_same_work(task, tmp_path):
     packed = []
     for name in ("one", "two"):
         agent = scripted(tmp_path, write(BEST), DONE)
-        packed.append(run_trials(task, agent, (1,), tmp_path / name, judge=judge, python=PYTHON).workspaces.read_bytes())
+        packed.append(
+            run_trials(task, agent, (1,), tmp_path / name, judge=judge, python=PYTHON).workspaces.read_bytes()
+        )
     assert packed[0] == packed[1]
 
 
 def test_the_same_folder_takes_no_other_run_unless_it_begins_anew(task, tmp_path):
     run(task, STARTER, tmp_path / "run")
-    with pytest.raises(UserError, match="limits differs"):
+    with pytest.raises(UserError, match="differs in limits"):
         run(task, STARTER, tmp_path / "run", limits=Limits(steps=3))
     (trial,) = run(task, STARTER, tmp_path / "run", limits=Limits(steps=3), resume=False)
     assert trial.ending == "submitted"
@@ -227,7 +244,8 @@ task = tiny_task.open_again(Path({task!r}))
 def die(line):
     if {when!r} in line:
         os.kill(os.getpid(), signal.SIGKILL)
-run_trials(task, AgentEntry.model_validate_json({agent!r}), {seeds!r}, Path({folder!r}), judge=judge, python=PYTHON, on_progress=die)
+run_trials(task, AgentEntry.model_validate_json({agent!r}), {seeds!r}, Path({folder!r}), judge=judge,
+python=PYTHON, on_progress=die)
 """
 
 
@@ -246,7 +264,13 @@ def kill_when(task, agent, folder, when, seeds=(1,)):
 
 
 def test_a_killed_run_goes_on_after_its_last_step_with_finished_seeds_kept(task, tmp_path):
-    agent = scripted(tmp_path, write("a\n", "log.txt"), ("append_file", {"file_name": "log.txt", "content": "b\n"}), write(BEST), DONE)
+    agent = scripted(
+        tmp_path,
+        write("a\n", "log.txt"),
+        ("append_file", {"file_name": "log.txt", "content": "b\n"}),
+        write(BEST),
+        DONE,
+    )
     kill_when(task, agent, tmp_path / "run", "seed 2: step 2", seeds=(1, 2))
     kept = (tmp_path / "run" / "logs" / "seed_1.eval").stat().st_mtime_ns
     workspace = tmp_path / "run" / "workspaces" / "seed_2"
@@ -267,7 +291,12 @@ def test_a_killed_run_can_be_scored_as_it_stands(task, tmp_path):
     kill_when(task, agent, tmp_path / "run", "seed 1: step 1")
     done = score_as_it_stands(tmp_path / "run", task, judge=judge, seeds=(1, 2))
     first, second = read_trials(done.eval_file, done.workspaces)
-    assert (first.ending, first.submitted, first.score, len(first.steps)) == ("killed", False, pytest.approx(2 / 3), 1)
+    assert (first.ending, first.submitted, first.score, len(first.steps)) == (
+        "killed",
+        False,
+        pytest.approx(2 / 3),
+        1,
+    )
     assert (second.ending, second.score, second.steps) == ("killed", None, ())
 
 
@@ -278,7 +307,12 @@ def test_whenever_a_run_is_killed_it_ends_as_if_it_had_not_been(task, tmp_path, 
     steps = [write(slow, "s.py"), *[("execute_script", {"script_name": "s.py"})] * 4, write(BEST), DONE]
     agent = scripted(tmp_path, *steps)
     code = KILLED.format(
-        root=str(ROOT), task=str(task.env.parent), agent=agent.model_dump_json(), folder=str(tmp_path / "run"), when="never", seeds=(1,)
+        root=str(ROOT),
+        task=str(task.env.parent),
+        agent=agent.model_dump_json(),
+        folder=str(tmp_path / "run"),
+        when="never",
+        seeds=(1,),
     )
     process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
     started = time.monotonic()
