@@ -1,11 +1,14 @@
 """Trials from beginning to end, in the real sandbox, with agents that need no network."""
 
+import asyncio
+import logging
 import os
 import signal
 import subprocess
 import sys
 import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -249,9 +252,8 @@ python=PYTHON, on_progress=die)
 """
 
 
-def kill_when(task, agent, folder, when, seeds=(1,)):
-    """Run trials in a process that dies by SIGKILL when it reports `when`."""
-    code = KILLED.format(
+def _code(task, agent, folder, when, seeds=(1,)):
+    return KILLED.format(
         root=str(ROOT),
         task=str(task.env.parent),
         agent=agent.model_dump_json(),
@@ -259,6 +261,11 @@ def kill_when(task, agent, folder, when, seeds=(1,)):
         when=when,
         seeds=tuple(seeds),
     )
+
+
+def kill_when(task, agent, folder, when, seeds=(1,)):
+    """Run trials in a process that dies by SIGKILL when it reports `when`."""
+    code = _code(task, agent, folder, when, seeds)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=100)
     assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
 
@@ -300,20 +307,52 @@ def test_a_killed_run_can_be_scored_as_it_stands(task, tmp_path):
     assert (second.ending, second.score, second.steps) == ("killed", None, ())
 
 
+def test_trials_run_in_threads_and_inside_an_event_loop(task, tmp_path):
+    async def inside():
+        return run(task, STARTER, tmp_path / "loop")
+
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(run, task, STARTER, tmp_path / f"thread_{place}") for place in range(2)]
+        found = [one.result() for one in waiting] + [asyncio.run(inside())]
+    assert [trial.score for (trial,) in found] == [pytest.approx(1 / 3)] * 3
+
+
+def test_a_run_leaves_the_log_and_the_environment_of_its_process_as_they_were(task, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".env").write_text("SURPRISE=1\n")
+    root = logging.getLogger()
+    before = (dict(os.environ), root.level, list(root.handlers))
+    run(task, STARTER, tmp_path / "run")
+    assert (dict(os.environ), root.level, list(root.handlers)) == before
+    assert {path.name for path in tmp_path.iterdir()} == {".env", "run", "task"}
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_leaves_no_process_and_goes_on(task, tmp_path):
+    sleeper = "import os, time\nif not os.path.exists('once'):\n    open('once', 'w')\n    time.sleep(876.5)\n"
+    agent = scripted(
+        tmp_path, write(sleeper, "s.py"), ("execute_script", {"script_name": "s.py"}), write(BEST), DONE
+    )
+    process = subprocess.Popen([sys.executable, "-c", _code(task, agent, tmp_path / "run", "never")], cwd=ROOT)
+    for _ in range(6000):
+        if (tmp_path / "run" / "workspaces" / "seed_1" / "once").exists():
+            break
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=30) != 0
+    running = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if _readable(path)]
+    assert not any(b"s.py" in one and b"-u" in one for one in running)
+    (trial,) = run(task, agent, tmp_path / "run", limits=None)
+    assert (trial.ending, trial.score) in (("submitted", 1.0), ("time_limit", None))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("delay", [0.05, 0.3, 0.8, 1.5, 2.5])
 def test_whenever_a_run_is_killed_it_ends_as_if_it_had_not_been(task, tmp_path, delay):
     slow = "import time\nwith open('log.txt', 'a') as log:\n    log.write('once\\n')\ntime.sleep(0.6)\n"
     steps = [write(slow, "s.py"), *[("execute_script", {"script_name": "s.py"})] * 4, write(BEST), DONE]
     agent = scripted(tmp_path, *steps)
-    code = KILLED.format(
-        root=str(ROOT),
-        task=str(task.env.parent),
-        agent=agent.model_dump_json(),
-        folder=str(tmp_path / "run"),
-        when="never",
-        seeds=(1,),
-    )
+    code = _code(task, agent, tmp_path / "run", "never")
     process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
     started = time.monotonic()
     while not (tmp_path / "run" / "state" / "seed_1.clock").exists() and time.monotonic() - started < 60:

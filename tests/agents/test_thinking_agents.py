@@ -1,5 +1,7 @@
 """Agents that think, driven offline: by answers that are recited, and by a server on loopback."""
 
+import json
+
 import pytest
 
 from agml_assets.agents.runs import read_trials, run_trials
@@ -258,3 +260,33 @@ def test_what_a_model_lacks_is_told_before_anything_runs(task, tmp_path, monkeyp
     with pytest.raises(UserError, match="LOCAL_API_KEY"):
         run(task, agent("react", "openai-api/local/test"), tmp_path / "run")
     assert not (tmp_path / "run" / "workspaces").exists()
+
+
+def test_an_answer_that_was_not_acted_on_when_the_process_died_is_acted_on_and_not_asked_again(
+    task, tmp_path, monkeypatch
+):
+    state = tmp_path / "run" / "state" / "seed_1.json"
+
+    class Died(BaseException):
+        pass
+
+    def die(line):
+        if "step 1 " in line:
+            raise Died
+
+    answers = Answers(call("write_file", file="submission.csv", content=BETTER), call("submit"))
+    with serving(answers, monkeypatch) as model:
+        with pytest.raises(BaseException):  # noqa: B017
+            run(task, agent("react", model), tmp_path / "run", on_progress=die)
+        found = json.loads(state.read_text())
+        assert len(found["steps"]) == 1
+        # As it was a moment before: the model had answered, nothing was done.
+        while found["messages"][-1]["role"] == "tool":
+            found["messages"].pop()
+        found["steps"] = []
+        state.write_text(json.dumps(found))
+        (trial,) = run(task, agent("react", model), tmp_path / "run")
+    assert [step.action for step in trial.steps] == ["write_file", "submit"]
+    assert len(answers.asked) == 2
+    assert len(trial.calls) == 2
+    assert (trial.ending, trial.score) == ("submitted", pytest.approx(2 / 3))

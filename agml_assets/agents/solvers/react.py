@@ -9,9 +9,9 @@ from agml_assets.agents.solvers.conversation import MOST_EMPTY_ANSWERS, converse
 
 _SYSTEM = """\
 You are a careful machine-learning engineer. You improve a solution step by step: you look at what is there, form
-a hypothesis, try it, and judge it by measurements on held-out data that you set aside yourself. Before every action
-say in a sentence or two what you think and why you act so. Keep the best submission you have in place at all times,
-check its form with validate_submission, and call submit when you cannot improve it further."""
+a hypothesis, try it, and judge it by measurements on held-out data that you set aside yourself. Before every
+action say in a sentence or two what you think and why you act so. Keep the best submission you have in place at
+all times, check its form with validate_submission, and call submit when you cannot improve it further."""
 
 _GO_ON = "Go on by calling a tool, or call submit if you are done."
 
