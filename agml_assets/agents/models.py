@@ -139,9 +139,9 @@ def inspect_name(name: str) -> str:
         return f"hf/{rest}"
     if provider not in _PROVIDERS:
         raise UserError(
-            f"No provider {provider!r} of models ({name!r}). Names with other prefixes meant Stanford's CRFM service, which "
-            "is closed: use the maker's own provider, or openai-api/NAME/MODEL with NAME_BASE_URL and NAME_API_KEY for any "
-            f"service or local server that speaks OpenAI's protocol.{_near(provider)}"
+            f"No provider {provider!r} of models ({name!r}). Other prefixes meant Stanford's CRFM service, which "
+            "is closed: use the maker's own provider, or openai-api/NAME/MODEL with NAME_BASE_URL and "
+            f"NAME_API_KEY for any service or local server that speaks OpenAI's protocol.{_near(provider)}"
         )
     return name
 
@@ -172,8 +172,8 @@ def refuse_key_files(folder: Path) -> None:
         if (folder / name).exists():
             instead = f"Set {variable} instead" if variable else "That service is closed"
             raise UserError(
-                f"{folder / name}: keys are not read from files. {instead}, and remove the file so that the key does not "
-                "leak."
+                f"{folder / name}: keys are not read from files. {instead}, and remove the file so that the "
+                "key does not leak."
             )
 
 
@@ -190,7 +190,8 @@ def check_model(name: str, arguments: Mapping[str, Any] | None = None) -> str:
     for argument in arguments or {}:
         if _SECRET.search(argument) and argument not in _GENERATION:
             raise UserError(
-                f"Model {name!r}: the argument {argument!r} looks like a key. Keys come from environment variables only."
+                f"Model {name!r}: the argument {argument!r} looks like a key. Keys come from environment "
+                "variables only."
             )
     provider, _, rest = full.partition("/")
     package = _PACKAGES.get(provider)
@@ -209,9 +210,10 @@ def check_model(name: str, arguments: Mapping[str, Any] | None = None) -> str:
             and not (variable.endswith("URL") and (arguments or {}).get("base_url"))
         ]
         if missing:
+            plural = "s" if len(missing) > 1 else ""
             raise UserError(
-                f"Model {name!r} needs the environment variable{'s' if len(missing) > 1 else ''} {' and '.join(missing)}. "
-                "A local server takes any text as its key."
+                f"Model {name!r} needs the environment variable{plural} {' and '.join(missing)}. A local "
+                "server takes any text as its key."
             )
     keys = _KEYS.get(provider, ())
     # A suffix such as openai/azure/… or anthropic/bedrock/… has other credentials; its provider tells of them.
@@ -276,8 +278,8 @@ _GENERATION = frozenset(("max_tokens", "reasoning_tokens", "max_tool_output", "n
 def _recite(model: str, outputs: Any) -> Any:
     """Return what answers a conversation with the given outputs, in order; the last one is repeated.
 
-    Each is a text, or `{"text", "tool", "arguments"}`. Which one is next is told by the answers in the conversation, and
-    where there are none by how often it was asked: a trial that goes on goes on.
+    Each is a text, or `{"text", "tool", "arguments"}`. Which one is next is told by the answers in the
+    conversation, and where there are none by how often it was asked: a trial that goes on goes on.
     """
     if not isinstance(outputs, list) or not outputs:
         raise UserError(

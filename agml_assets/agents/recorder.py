@@ -33,7 +33,7 @@ Role = Literal["main", "fast", "edit"]
 _CLOCK_S = 1.0  # how often the time is written down during a step: at most so much is lost when the process dies
 
 
-class LimitReached(Exception):
+class LimitReachedError(Exception):
     """The trial has used up what it may.
 
     Attributes:
@@ -158,7 +158,7 @@ class TrialRecorder:
             in_tool: Whether an action asks; then limits are looked at when it ends.
 
         Raises:
-            LimitReached: The tokens are used up.
+            LimitReachedError: The tokens are used up.
         """
         from inspect_ai.model import ChatMessageUser
 
@@ -188,10 +188,10 @@ class TrialRecorder:
         return output
 
     def require_tokens(self) -> None:
-        """Raise `LimitReached` where the tokens are used up."""
+        """Raise `LimitReachedError` where the tokens are used up."""
         used = sum(one["total_tokens"] for one in self.state.usage.values())
         if self.limits.tokens is not None and used >= self.limits.tokens:
-            raise LimitReached("token_limit", f"{used:,} of {self.limits.tokens:,} tokens were used.")
+            raise LimitReachedError("token_limit", f"{used:,} of {self.limits.tokens:,} tokens were used.")
 
     # Actions
 
@@ -211,7 +211,7 @@ class TrialRecorder:
             What the agent is told.
 
         Raises:
-            LimitReached: It was the last step, or the tokens are used up.
+            LimitReachedError: It was the last step, or the tokens are used up.
         """
         from inspect_ai.model import ChatMessageAssistant, ChatMessageTool, execute_tools
 
@@ -234,7 +234,7 @@ class TrialRecorder:
         if not self.state.submitted:
             self.require_tokens()
             if len(self.state.steps) >= self.limits.steps:
-                raise LimitReached("step_limit", f"All {self.limits.steps} steps were used.")
+                raise LimitReachedError("step_limit", f"All {self.limits.steps} steps were used.")
         return observation
 
     def submit(self) -> None:

@@ -1,7 +1,7 @@
-"""Trials of an agent on a task: run by Inspect, one sample a seed, resumed where they died, scored whatever happened.
+"""Trials of an agent on a task: run by Inspect, one sample a seed, resumed where they died, scored in any case.
 
-Inspect makes the log of each trial; what must survive a death is in the state file of `trial_state`. Trials are read
-from the finished log by `trials_file`.
+Inspect makes the log of each trial; what must survive a death is in the state file of `trial_state`. Trials are
+read from the finished log by `trials_file`.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agml_assets.agents.models import check_model, open_model, redact, redact_json, secrets_of_environment
-from agml_assets.agents.recorder import Judge, LimitReached, Role, TrialPlace, TrialRecorder, Validate
+from agml_assets.agents.recorder import Judge, LimitReachedError, Role, TrialPlace, TrialRecorder, Validate
 from agml_assets.agents.sandbox.choose import choose_sandbox
 from agml_assets.agents.snapshots import (
     ReadOnly,
@@ -136,7 +136,8 @@ def run_trials(
 ) -> FinishedRun:
     """Let an agent work on a task, once a seed, and pack what comes of it.
 
-    Called again after any death of the process, finished trials are kept and an unfinished one goes on after its last
+    Called again after any death of the process, finished trials are kept and an unfinished one goes on after its
+    last
     step: files, conversation, steps and time used are as they were.
 
     Args:
@@ -144,7 +145,8 @@ def run_trials(
         agent: The agent.
         seeds: Of the trials, from 1.
         folder: Where all of it is kept; the run's own.
-        judge: Scores a workspace; asked at the end of every trial, however it ended, and, where that is cheap, after
+        judge: Scores a workspace; asked at the end of every trial, however it ended, and, where that is cheap,
+            after
             steps that changed the submission.
         validate: Checks the form of a submission for the agent; None means the package's own check.
         limits: In place of the task's.
@@ -274,8 +276,8 @@ def _claim(run: _Run) -> None:
     differ = [key for key in told if found.get(key) != told[key]]
     if differ:
         raise UserError(
-            f"{run.folder} holds trials of another run: {', '.join(differ)} differ{'s' if len(differ) == 1 else ''}. Begin "
-            "anew without resuming, or name another folder."
+            f"{run.folder} holds trials of another run, which differs in {', '.join(differ)}. Begin anew without "
+            "resuming, or name another folder."
         )
 
 
@@ -326,13 +328,7 @@ def _open(
             last = state.steps[-1]["snapshot"] if state.steps else state.notes["start"]
             run.store.restore(run.store.read_snapshot(last), place.workspace, read_only)
             lay_read_only(run.task, read_only, place.workspace)
-    opened: dict[str, Model] = {}
-    models: dict[Role, Model] = {}
-    if state.ending is None:
-        for role, name in names.items():
-            if name not in opened:
-                opened[name] = open_model(name, run.agent.model_arguments, seed)
-            models[role] = opened[name]
+    models = _open_models(run.agent, names, seed) if state.ending is None else {}
 
     def tell(seed: int, steps: int) -> None:
         if on_progress is not None:
@@ -360,6 +356,12 @@ def _open(
     state.tools = {tool.name: tool.description or "" for tool in trial.tools}
     trial.save()
     return trial
+
+
+def _open_models(agent: AgentEntry, names: dict[Role, str], seed: int) -> "dict[Role, Model]":
+    """Open the models of an agent, each once."""
+    opened = {name: open_model(name, agent.model_arguments, seed) for name in dict.fromkeys(names.values())}
+    return {role: opened[name] for role, name in names.items()}
 
 
 def _count_lost_time(state: TrialState, place: TrialPlace) -> None:
@@ -507,7 +509,7 @@ async def _sit(trial: TrialRecorder) -> None:
         except LimitExceededError as error:
             reached = error
             state.ending = "submitted" if state.submitted else "time_limit"
-        except LimitReached as error:
+        except LimitReachedError as error:
             state.ending = error.ending
             tokens = error.ending == "token_limit"
             limit = (trial.limits.tokens or 0) if tokens else trial.limits.steps
@@ -657,11 +659,17 @@ def _quiet_inspect(scratch: Path) -> Iterator[None]:
 
 def _outside_any_loop(call: "Callable[[], EvalLog]") -> "EvalLog":
     """Call something that runs an event loop of its own; in another thread where this one has a loop."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _has_loop():
         return call()
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(1, thread_name_prefix="inspect") as pool:
         return pool.submit(call).result()
+
+
+def _has_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -1,4 +1,4 @@
-"""What a workspace holds, by content: kept once after every step, packed at the end, put back when a trial goes on.
+"""What a workspace holds, by content: kept after every step, packed at the end, put back when a trial goes on.
 
 Workspaces are written by agents. Links are noted, never followed; nothing that is no regular file is opened.
 """
@@ -64,7 +64,7 @@ class SnapshotStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        # A file whose inode, size and times are as they were has the content it had: ctime cannot be set by an agent.
+        # A file whose inode, size and times are as they were has the content it had: no agent can set its ctime.
         self._known: dict[tuple[int, int, int, int, int], str] = {}
 
     def take(self, workspace: Path, read_only: "ReadOnly", first: Sequence[str] = ()) -> Snapshot:
@@ -121,7 +121,8 @@ class SnapshotStore:
     def restore(self, snapshot: Snapshot, workspace: Path, read_only: "ReadOnly") -> None:
         """Bring a workspace back to a snapshot.
 
-        What is as it was stays untouched; what came later goes. Files above the caps stay as they are, where they are.
+        What is as it was stays untouched; what came later goes. Files above the caps stay as they are, where they
+        are.
         """
         workspace.mkdir(parents=True, exist_ok=True)
         keep = snapshot.files.keys() | snapshot.left_out.keys()
@@ -233,8 +234,8 @@ def lay_read_only(task: AgentTask, read_only: ReadOnly, workspace: Path) -> None
 def pack(store: SnapshotStore, trials: Mapping[int, tuple[Sequence[Snapshot], Snapshot]], target: Path) -> None:
     """Write the workspaces of a run into one zip; the same contents give the same bytes.
 
-    `blobs/<digest>` holds each content once, `seeds/<n>.json` what lay where: `{"steps": [...], "final": ...}`, each
-    with `files`, `links` and `left_out` as in `Snapshot`.
+    `blobs/<digest>` holds each content once, `seeds/<n>.json` what lay where: `{"steps": [...], "final": ...}`,
+    each with `files`, `links` and `left_out` as in `Snapshot`.
 
     Args:
         store: Where the contents are.

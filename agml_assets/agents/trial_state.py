@@ -24,7 +24,8 @@ class TrialState:
         started_at: UTC time, ISO 8601.
         seconds: By the clock until now, over all sittings.
         steps: As `trials.Step`, with `snapshot` (a digest in the store) in place of `files`.
-        calls: As `trials.Trial.calls`, or with `history` in place of `input`: so many of `messages` were the input.
+        calls: As `trials.Trial.calls`, or with `history` in place of `input`: so many of `messages` were the
+            input.
         usage: Input, output and total tokens by model.
         messages: The conversation, as Inspect writes it.
         notes: What an agent remembers beside the conversation.

@@ -1,12 +1,14 @@
 """Trials from beginning to end, in the real sandbox, with agents that need no network."""
 
-import json
+import asyncio
+import logging
 import os
 import signal
 import subprocess
 import sys
 import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from agml_assets.agents.scoring import judge
 from agml_assets.agents.task import Verdict
 from agml_assets.errors import UserError
 from agml_assets.registry.agents import AgentEntry, Limits
-from tests.agents.tiny_task import BEST, BETTER, DONE, PYTHON, Answers, call, make_task, scripted, serving, write
+from tests.agents.tiny_task import BEST, BETTER, DONE, PYTHON, make_task, scripted, write
 
 ROOT = Path(__file__).parents[2]
 STARTER = AgentEntry(key="starter", kind="starter")
@@ -42,7 +44,12 @@ def test_the_starter_is_run_as_it_is_scored_and_told_in_two_steps_per_seed(task,
     assert (first.ending, first.submitted, first.error) == ("submitted", True, "")
     assert first.score == second.score == pytest.approx(1 / 3)
     assert [step.score for step in first.steps] == [pytest.approx(1 / 3)] * 2
-    assert (first.seed, second.seed, first.task_digest, first.problem) == (1, 2, "digest-of-tiny", "Name the numbers.")
+    assert (first.seed, second.seed, first.task_digest, first.problem) == (
+        1,
+        2,
+        "digest-of-tiny",
+        "Name the numbers.",
+    )
     assert 0 < first.seconds < 30
     assert set(first.final_files) == {"train.py", "submission.csv"}
     assert len(told) == 4
@@ -57,7 +64,9 @@ def test_of_each_step_the_score_of_what_stands_is_known_and_judged_once_per_cont
         judged.append(1)
         return judge(task, folder)
 
-    agent = scripted(tmp_path, ("list_files", {"dir_path": "."}), write(BETTER), write("x", "other.txt"), write(BEST), DONE)
+    agent = scripted(
+        tmp_path, ("list_files", {"dir_path": "."}), write(BETTER), write("x", "other.txt"), write(BEST), DONE
+    )
     (trial,) = run(task, agent, tmp_path / "run", judge=counting)
     assert [step.score for step in trial.steps] == [None, pytest.approx(2 / 3), pytest.approx(2 / 3), 1.0, 1.0]
     assert len(judged) == 3  # two contents, and the end
@@ -94,7 +103,8 @@ def test_a_script_cannot_change_what_is_read_only(task, tmp_path):
     attack = (
         "import os, shutil\n"
         "for place in ('rules.txt', 'notes/fixed.txt', 'data/train.csv'):\n"
-        "    for way in (lambda: open(place, 'w').write('x'), lambda: os.remove(place), lambda: os.chmod(place, 0o777)):\n"
+        "    for way in (lambda: open(place, 'w').write('x'), lambda: os.remove(place), lambda: "
+        "os.chmod(place, 0o777)):\n"
         "        try:\n            way()\n            print('CHANGED', place)\n"
         "        except OSError:\n            pass\n"
     )
@@ -113,7 +123,9 @@ def test_the_last_permitted_step_ends_the_trial_and_what_stands_is_scored(task, 
 
 def test_a_time_out_during_a_script_leaves_no_process_and_yields_the_score_of_what_stands(task, tmp_path):
     sleeper = "import subprocess, time\nsubprocess.Popen(['sleep', '987.25'])\ntime.sleep(987.25)\n"
-    agent = scripted(tmp_path, write(BETTER), write(sleeper, "s.py"), ("execute_script", {"script_name": "s.py"}), DONE)
+    agent = scripted(
+        tmp_path, write(BETTER), write(sleeper, "s.py"), ("execute_script", {"script_name": "s.py"}), DONE
+    )
     began = time.monotonic()
     (trial,) = run(task, agent, tmp_path / "run", limits=Limits(steps=9, seconds=4, seconds_per_command=600))
     assert time.monotonic() - began < 25
@@ -125,7 +137,13 @@ def test_a_time_out_during_a_script_leaves_no_process_and_yields_the_score_of_wh
 
 
 def test_a_command_that_takes_too_long_is_ended_and_the_trial_goes_on(task, tmp_path):
-    agent = scripted(tmp_path, write("import time\ntime.sleep(99)", "s.py"), ("execute_script", {"script_name": "s.py"}), write(BEST), DONE)
+    agent = scripted(
+        tmp_path,
+        write("import time\ntime.sleep(99)", "s.py"),
+        ("execute_script", {"script_name": "s.py"}),
+        write(BEST),
+        DONE,
+    )
     (trial,) = run(task, agent, tmp_path / "run", limits=Limits(steps=9, seconds=60, seconds_per_command=1))
     assert "took longer than 1 seconds" in trial.steps[1].observation
     assert (trial.ending, trial.score) == ("submitted", 1.0)
@@ -169,13 +187,15 @@ def test_packed_workspaces_are_the_same_bytes_for_the_same_work(task, tmp_path):
     packed = []
     for name in ("one", "two"):
         agent = scripted(tmp_path, write(BEST), DONE)
-        packed.append(run_trials(task, agent, (1,), tmp_path / name, judge=judge, python=PYTHON).workspaces.read_bytes())
+        packed.append(
+            run_trials(task, agent, (1,), tmp_path / name, judge=judge, python=PYTHON).workspaces.read_bytes()
+        )
     assert packed[0] == packed[1]
 
 
 def test_the_same_folder_takes_no_other_run_unless_it_begins_anew(task, tmp_path):
     run(task, STARTER, tmp_path / "run")
-    with pytest.raises(UserError, match="limits differs"):
+    with pytest.raises(UserError, match="differs in limits"):
         run(task, STARTER, tmp_path / "run", limits=Limits(steps=3))
     (trial,) = run(task, STARTER, tmp_path / "run", limits=Limits(steps=3), resume=False)
     assert trial.ending == "submitted"
@@ -227,13 +247,13 @@ task = tiny_task.open_again(Path({task!r}))
 def die(line):
     if {when!r} in line:
         os.kill(os.getpid(), signal.SIGKILL)
-run_trials(task, AgentEntry.model_validate_json({agent!r}), {seeds!r}, Path({folder!r}), judge=judge, python=PYTHON, on_progress=die)
+run_trials(task, AgentEntry.model_validate_json({agent!r}), {seeds!r}, Path({folder!r}), judge=judge,
+python=PYTHON, on_progress=die)
 """
 
 
-def kill_when(task, agent, folder, when, seeds=(1,)):
-    """Run trials in a process that dies by SIGKILL when it reports `when`."""
-    code = KILLED.format(
+def _code(task, agent, folder, when, seeds=(1,)):
+    return KILLED.format(
         root=str(ROOT),
         task=str(task.env.parent),
         agent=agent.model_dump_json(),
@@ -241,12 +261,23 @@ def kill_when(task, agent, folder, when, seeds=(1,)):
         when=when,
         seeds=tuple(seeds),
     )
+
+
+def kill_when(task, agent, folder, when, seeds=(1,)):
+    """Run trials in a process that dies by SIGKILL when it reports `when`."""
+    code = _code(task, agent, folder, when, seeds)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=100)
     assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
 
 
 def test_a_killed_run_goes_on_after_its_last_step_with_finished_seeds_kept(task, tmp_path):
-    agent = scripted(tmp_path, write("a\n", "log.txt"), ("append_file", {"file_name": "log.txt", "content": "b\n"}), write(BEST), DONE)
+    agent = scripted(
+        tmp_path,
+        write("a\n", "log.txt"),
+        ("append_file", {"file_name": "log.txt", "content": "b\n"}),
+        write(BEST),
+        DONE,
+    )
     kill_when(task, agent, tmp_path / "run", "seed 2: step 2", seeds=(1, 2))
     kept = (tmp_path / "run" / "logs" / "seed_1.eval").stat().st_mtime_ns
     workspace = tmp_path / "run" / "workspaces" / "seed_2"
@@ -267,8 +298,52 @@ def test_a_killed_run_can_be_scored_as_it_stands(task, tmp_path):
     kill_when(task, agent, tmp_path / "run", "seed 1: step 1")
     done = score_as_it_stands(tmp_path / "run", task, judge=judge, seeds=(1, 2))
     first, second = read_trials(done.eval_file, done.workspaces)
-    assert (first.ending, first.submitted, first.score, len(first.steps)) == ("killed", False, pytest.approx(2 / 3), 1)
+    assert (first.ending, first.submitted, first.score, len(first.steps)) == (
+        "killed",
+        False,
+        pytest.approx(2 / 3),
+        1,
+    )
     assert (second.ending, second.score, second.steps) == ("killed", None, ())
+
+
+def test_trials_run_in_threads_and_inside_an_event_loop(task, tmp_path):
+    async def inside():
+        return run(task, STARTER, tmp_path / "loop")
+
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(run, task, STARTER, tmp_path / f"thread_{place}") for place in range(2)]
+        found = [one.result() for one in waiting] + [asyncio.run(inside())]
+    assert [trial.score for (trial,) in found] == [pytest.approx(1 / 3)] * 3
+
+
+def test_a_run_leaves_the_log_and_the_environment_of_its_process_as_they_were(task, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".env").write_text("SURPRISE=1\n")
+    root = logging.getLogger()
+    before = (dict(os.environ), root.level, list(root.handlers))
+    run(task, STARTER, tmp_path / "run")
+    assert (dict(os.environ), root.level, list(root.handlers)) == before
+    assert {path.name for path in tmp_path.iterdir()} == {".env", "run", "task"}
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_leaves_no_process_and_goes_on(task, tmp_path):
+    sleeper = "import os, time\nif not os.path.exists('once'):\n    open('once', 'w')\n    time.sleep(876.5)\n"
+    agent = scripted(
+        tmp_path, write(sleeper, "s.py"), ("execute_script", {"script_name": "s.py"}), write(BEST), DONE
+    )
+    process = subprocess.Popen([sys.executable, "-c", _code(task, agent, tmp_path / "run", "never")], cwd=ROOT)
+    for _ in range(6000):
+        if (tmp_path / "run" / "workspaces" / "seed_1" / "once").exists():
+            break
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=30) != 0
+    running = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if _readable(path)]
+    assert not any(b"s.py" in one and b"-u" in one for one in running)
+    (trial,) = run(task, agent, tmp_path / "run", limits=None)
+    assert (trial.ending, trial.score) in (("submitted", 1.0), ("time_limit", None))
 
 
 @pytest.mark.slow
@@ -277,9 +352,7 @@ def test_whenever_a_run_is_killed_it_ends_as_if_it_had_not_been(task, tmp_path, 
     slow = "import time\nwith open('log.txt', 'a') as log:\n    log.write('once\\n')\ntime.sleep(0.6)\n"
     steps = [write(slow, "s.py"), *[("execute_script", {"script_name": "s.py"})] * 4, write(BEST), DONE]
     agent = scripted(tmp_path, *steps)
-    code = KILLED.format(
-        root=str(ROOT), task=str(task.env.parent), agent=agent.model_dump_json(), folder=str(tmp_path / "run"), when="never", seeds=(1,)
-    )
+    code = _code(task, agent, tmp_path / "run", "never")
     process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
     started = time.monotonic()
     while not (tmp_path / "run" / "state" / "seed_1.clock").exists() and time.monotonic() - started < 60:

@@ -97,7 +97,10 @@ def serving(answers: Answers, monkeypatch):
             if isinstance(one, tuple) and isinstance(one[0], int):
                 status, text = one
             else:
-                message: dict = {"role": "assistant", "content": one if isinstance(one, str) else one.get("text", "")}
+                message: dict = {
+                    "role": "assistant",
+                    "content": one if isinstance(one, str) else one.get("text", ""),
+                }
                 if isinstance(one, dict):
                     arguments = one["arguments"]
                     message["tool_calls"] = [

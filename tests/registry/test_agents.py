@@ -40,7 +40,9 @@ def test_every_task_of_the_old_benchmark_has_a_manifest():
         assert (entry.metric is None) == (entry.preparation.by is None)
         assert entry.preparation.by is None or entry.preparation.by in SPLITS
         if entry.preparation.kaggle:
-            assert f"https://www.kaggle.com/competitions/{entry.preparation.kaggle}/rules" in entry.preparation.note
+            assert (
+                f"https://www.kaggle.com/competitions/{entry.preparation.kaggle}/rules" in entry.preparation.note
+            )
             assert "KAGGLE_CONFIG_DIR" in entry.preparation.note
     assert {key for key, entry in tasks.items() if not entry.scored} == {
         "llama-inference", "bibtex-generation", "literature-review-tool",

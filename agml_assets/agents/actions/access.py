@@ -1,4 +1,4 @@
-"""Files and commands of a workspace as tools reach them: by the sandbox alone, so that every kind of sandbox will do.
+"""Files and commands of a workspace as tools reach them: by the sandbox alone, whatever kind it is of.
 
 Which tools there are is in `old` and `modern`.
 """
@@ -139,7 +139,8 @@ async def run(trial: TrialRecorder, command: list[str], stdin: str | None = None
         )
     except OutputLimitExceededError as error:
         refuse(
-            f"The command wrote more than {error.limit_str} and was ended. It began:\n{shorten(error.truncated_output or '')}"
+            f"The command wrote more than {error.limit_str} and was ended. It "
+            f"began:\n{shorten(error.truncated_output or '')}"
         )
     except (PermissionError, UnicodeDecodeError) as error:
         refuse(f"The command could not be run: {error}")

@@ -3,6 +3,7 @@
 import difflib
 import posixpath
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agml_assets.agents.actions import access
@@ -27,52 +28,58 @@ LONGEST_BLOCK = 10_000
 _CODE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
 
 
-def old_tools(trial: TrialRecorder) -> "list[ToolDef]":
-    """Return the tools of a trial; those that ask models only where it has models."""
-    tool = access.tool
+@dataclass(frozen=True)
+class _OldTools:
+    """The tools of a trial, each by its method.
 
-    async def list_files(dir_path: str) -> str:
-        return await list_folder(trial, dir_path)
+    Attributes:
+        trial: Whose they are.
+    """
 
-    async def read_file(file_name: str) -> str:
+    trial: TrialRecorder
+
+    async def list_files(self, dir_path: str) -> str:
+        return await list_folder(self.trial, dir_path)
+
+    async def read_file(self, file_name: str) -> str:
         return access.shorten(await access.read_text(file_name))
 
-    async def write_file(file_name: str, content: str) -> str:
-        await access.write_text(trial, file_name, content)
+    async def write_file(self, file_name: str, content: str) -> str:
+        await access.write_text(self.trial, file_name, content)
         return f"File {file_name} written successfully."
 
-    async def append_file(file_name: str, content: str) -> str:
-        before = await access.read_text_or_none(access.writable(trial, file_name)) or ""
-        await access.write_text(trial, file_name, before + content)
+    async def append_file(self, file_name: str, content: str) -> str:
+        before = await access.read_text_or_none(access.writable(self.trial, file_name)) or ""
+        await access.write_text(self.trial, file_name, before + content)
         return f"File {file_name} appended successfully."
 
-    async def copy_file(source: str, destination: str) -> str:
-        target = access.writable(trial, destination)
-        done = await access.run(trial, ["cp", "--no-dereference", "--", access.inside(source), target])
+    async def copy_file(self, source: str, destination: str) -> str:
+        target = access.writable(self.trial, destination)
+        done = await access.run(self.trial, ["cp", "--no-dereference", "--", access.inside(source), target])
         if not done.success:
             access.refuse(f"File {source} cannot be copied to {destination}: {done.stderr.strip()}")
         return f"File {source} copied to {destination}"
 
-    async def undo_edit_script(script_name: str) -> str:
-        script = access.writable(trial, script_name)
-        backups = await _backups(trial, script)
+    async def undo_edit_script(self, script_name: str) -> str:
+        script = access.writable(self.trial, script_name)
+        backups = await _backups(self.trial, script)
         if not backups:
             access.refuse(f"There is no edit of {script_name} to undo.")
         newest = backups[max(backups)]
         before = await access.read_text(newest)
-        await access.write_text(trial, script, before)
-        await access.run(trial, ["rm", "-f", "--", newest])
+        await access.write_text(self.trial, script, before)
+        await access.run(self.trial, ["rm", "-f", "--", newest])
         return f"Content of {script_name} before the last edit:\n{access.shorten(before)}"
 
-    async def execute_script(script_name: str) -> str:
+    async def execute_script(self, script_name: str) -> str:
         script = access.inside(script_name)
         if await access.read_text_or_none(script) is None:
             access.refuse(f"The file {script_name} does not exist.")
-        done = await access.run(trial, [trial.python, "-u", script])
+        done = await access.run(self.trial, [self.trial.python, "-u", script])
         said = done.stdout or done.stderr if done.success else done.stderr or done.stdout
         return f"The script has been executed. Here is the output:\n{access.shorten(said)}"
 
-    async def inspect_script_lines(script_name: str, start_line_number: int, end_line_number: int) -> str:
+    async def inspect_script_lines(self, script_name: str, start_line_number: int, end_line_number: int) -> str:
         if end_line_number - start_line_number >= MOST_LINES:
             access.refuse(f"At most {MOST_LINES} lines can be inspected at once.")
         lines = (await access.read_text(script_name)).splitlines()
@@ -83,11 +90,11 @@ def old_tools(trial: TrialRecorder) -> "list[ToolDef]":
             f"Now showing lines {start} to {end} of {script_name}."
         )
 
-    async def understand_file(file_name: str, things_to_look_for: str) -> str:
+    async def understand_file(self, file_name: str, things_to_look_for: str) -> str:
         blocks = blocks_of(await access.read_text(file_name))
         found = [
             await _ask(
-                trial,
+                self.trial,
                 "fast",
                 f"Here is part {place} of {len(blocks)} of the file {file_name}:\n\n```\n{block}\n```\n\n"
                 f"Describe it in detail, and above all what it tells about: {things_to_look_for}\n"
@@ -99,18 +106,18 @@ def old_tools(trial: TrialRecorder) -> "list[ToolDef]":
             return access.shorten(found[0])
         parts = "\n\n".join(f"Part {place}: {text}" for place, text in enumerate(found, 1))
         merged = await _ask(
-            trial,
+            self.trial,
             "fast",
             f"These are descriptions of the parts of the file {file_name}, in order:\n\n{parts}\n\n"
             f"Merge them into one description of the file, above all of: {things_to_look_for}",
         )
         return access.shorten(merged)
 
-    async def edit_script(script_name: str, edit_instruction: str, save_name: str) -> str:
-        target = access.writable(trial, save_name)
+    async def edit_script(self, script_name: str, edit_instruction: str, save_name: str) -> str:
+        target = access.writable(self.trial, save_name)
         before = await access.read_text_or_none(script_name) or ""
         answer = await _ask(
-            trial,
+            self.trial,
             "edit",
             f"Here is the Python script {script_name}:\n\n```python\n{before}\n```\n\n"
             f"Change it as follows: {edit_instruction}\n\n"
@@ -119,14 +126,15 @@ def old_tools(trial: TrialRecorder) -> "list[ToolDef]":
         code = _CODE.search(answer)
         if code is None:
             access.refuse(
-                f"The script was not changed: the model's answer had no block of code. It was:\n{access.shorten(answer)}"
+                f"The script was not changed: the model's answer had no block of code. It "
+                f"was:\n{access.shorten(answer)}"
             )
         after = code[1]
         replaced = await access.read_text_or_none(target)
         if replaced is not None:
-            number = max(await _backups(trial, target), default=0) + 1
-            await access.write_text(trial, f"{BACKUPS}/{target}_{number:06}", replaced)
-        await access.write_text(trial, target, after)
+            number = max(await _backups(self.trial, target), default=0) + 1
+            await access.write_text(self.trial, f"{BACKUPS}/{target}_{number:06}", replaced)
+        await access.write_text(self.trial, target, after)
         changes = "".join(
             difflib.unified_diff(
                 before.splitlines(keepends=True), after.splitlines(keepends=True), script_name, save_name
@@ -136,63 +144,67 @@ def old_tools(trial: TrialRecorder) -> "list[ToolDef]":
             f"The edited file is saved to {save_name}. Here is the diff, check whether it is right:\n\n{changes}"
         )
 
-    async def reflection(things_to_reflect_on: str) -> str:
+    async def reflection(self, things_to_reflect_on: str) -> str:
         return access.shorten(
             await _ask(
-                trial,
+                self.trial,
                 "fast",
-                f"The task:\n{trial.task.problem}\n\nWhat was done so far:\n{describe_log(trial)}\n\n"
+                f"The task:\n{self.trial.task.problem}\n\nWhat was done so far:\n{describe_log(self.trial)}\n\n"
                 f"Reflect on: {things_to_reflect_on}\nBe concrete, and use nothing but what is written above.",
             )
         )
 
-    async def final_answer(final_answer: str) -> str:
-        trial.submit()
+    async def final_answer(self, final_answer: str) -> str:
+        self.trial.submit()
         return "end"
 
+
+def old_tools(trial: TrialRecorder) -> "list[ToolDef]":
+    """Return the tools of a trial; those that ask models only where it has models."""
+    tool, tools = access.tool, _OldTools(trial)
     name = "The file, relative to the workspace."
     without_models = [
-        tool(list_files, "List the files of a folder.", dir_path="The folder, such as . or data."),
-        tool(read_file, "Read a text file.", file_name=name),
+        tool(tools.list_files, "List the files of a folder.", dir_path="The folder, such as . or data."),
+        tool(tools.read_file, "Read a text file.", file_name=name),
         tool(
-            write_file,
+            tools.write_file,
             "Write a text file, in place of what was there.",
             file_name=name,
             content="All of its text.",
         ),
-        tool(append_file, "Append to a text file.", file_name=name, content="The text."),
-        tool(copy_file, "Copy a file.", source=name, destination=name),
-        tool(undo_edit_script, "Undo the last edit of a script.", script_name=name),
-        tool(execute_script, "Execute a Python script; it must be there.", script_name=name),
+        tool(tools.append_file, "Append to a text file.", file_name=name, content="The text."),
+        tool(tools.copy_file, "Copy a file.", source=name, destination=name),
+        tool(tools.undo_edit_script, "Undo the last edit of a script.", script_name=name),
+        tool(tools.execute_script, "Execute a Python script; it must be there.", script_name=name),
         tool(
-            inspect_script_lines,
+            tools.inspect_script_lines,
             f"Show at most {MOST_LINES} lines of a file.",
             script_name=name,
             start_line_number="The first line, from 1.",
             end_line_number="The last line.",
         ),
         tool(
-            final_answer,
+            tools.final_answer,
             "Give the final answer: the work is scored as it stands in the workspace. This ends the work.",
             final_answer="What you did and found, in a few sentences.",
         ),
     ]
     with_models = [
         tool(
-            understand_file,
+            tools.understand_file,
             "Let a model read a whole file and tell what it says about something.",
             file_name=name,
             things_to_look_for="What to look for, in detail.",
         ),
         tool(
-            edit_script,
+            tools.edit_script,
             "Let a model edit a script by an instruction. You see the difference.",
             script_name="The script; one that is not there is begun empty.",
             edit_instruction="What to change, step by step.",
             save_name="The file that the edited script is saved to.",
         ),
         tool(
-            reflection,
+            tools.reflection,
             "Look over all that was done so far and reflect on something.",
             things_to_reflect_on="What to reflect on, in detail.",
         ),

@@ -11,7 +11,7 @@ MOST_EMPTY_ANSWERS = 3
 """Answers without an action, one after the other; then the agent has stopped."""
 
 
-class PromptTooLong(Exception):
+class PromptTooLongError(Exception):
     """The conversation does not fit the model, however much of it is left out."""
 
 
@@ -23,9 +23,9 @@ def describe_task(trial: TrialRecorder) -> str:
     return (
         f"{trial.task.problem.strip()}\n\n"
         f"You work in a folder of your own, in which the files of the task lie; there is no network.{wanted} "
-        f"You have {limits.steps} actions and {limits.seconds:,.0f} seconds in all, {limits.seconds_per_command:,.0f} "
-        "seconds for each command. Nobody will answer questions. When you are done, submit: the work is scored as it "
-        "stands then."
+        f"You have {limits.steps} actions and {limits.seconds:,.0f} seconds in all, and "
+        f"{limits.seconds_per_command:,.0f} seconds for each command. Nobody will answer questions. When you are "
+        "done, submit: the work is scored as it stands then."
     )
 
 
@@ -35,7 +35,7 @@ async def converse(trial: TrialRecorder) -> "ModelOutput":
     Where the conversation does not fit the model, the older half of its turns is left out, again and again.
 
     Raises:
-        PromptTooLong: Nothing is left to be left out.
+        PromptTooLongError: Nothing is left to be left out.
     """
     while True:
         left_out = int(trial.state.notes.get("left_out", 0))
@@ -49,7 +49,7 @@ async def converse(trial: TrialRecorder) -> "ModelOutput":
             return output
         turns = sum(message.role == "assistant" for message in trial.messages) - left_out
         if turns < 1:
-            raise PromptTooLong(f"The prompt is too long for {trial.models['main']}: {output.completion}")
+            raise PromptTooLongError(f"The prompt is too long for {trial.models['main']}: {output.completion}")
         trial.state.notes["left_out"] = left_out + (turns + 1) // 2
 
 

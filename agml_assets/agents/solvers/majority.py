@@ -1,4 +1,4 @@
-"""The agent that always gives the commonest answer: what a score is worth is told by how far it is above this one."""
+"""The agent that always gives the commonest answer: a score is worth what it is above this one's."""
 
 import csv
 import io
@@ -39,8 +39,8 @@ def require_table(task: AgentTask) -> Submission:
     declared = task.entry.submission
     if declared is None or Path(declared.file).suffix != ".csv":
         raise UserError(
-            f"Agent majority knows nothing to answer on task {task.key!r}: its manifest declares no CSV to submit. Leave "
-            "this pair out."
+            f"Agent majority knows nothing to answer on task {task.key!r}: its manifest declares no CSV to "
+            "submit. Leave this pair out."
         )
     return declared
 
@@ -48,9 +48,9 @@ def require_table(task: AgentTask) -> Submission:
 def commonest_answers(task: AgentTask, declared: Submission) -> str:
     """Return a submission that gives every example the commonest answer of the public training examples.
 
-    Ids come from the template of the task (`sample_submission.csv`) or from its public examples without answers. Of a
-    text, integer or boolean it is the commonest value, of a number the median, of probabilities the shares of the
-    classes; where no public example has an answer, the template's first value, or 0.
+    Ids come from the template of the task (`sample_submission.csv`) or from its public examples without answers.
+    Of a text, integer or boolean it is the commonest value, of a number the median, of probabilities the shares
+    of the classes; where no public example has an answer, the template's first value, or 0.
 
     Raises:
         UserError: No public file names the examples.
@@ -115,7 +115,8 @@ def _ids(task: AgentTask, declared: Submission) -> list[str]:
                 if declared.id_column in (reader.fieldnames or ()):
                     return [row[declared.id_column] for row in reader]
     raise UserError(
-        f"Task {task.key!r}: no public file names the examples to answer for. Add a {TEMPLATES[0]} to its env folder."
+        f"Task {task.key!r}: no public file names the examples to answer for. Add a {TEMPLATES[0]} to its "
+        f"env folder."
     )
 
 

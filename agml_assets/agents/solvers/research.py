@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from agml_assets.agents.actions.access import shorten
 from agml_assets.agents.actions.old import LONGEST_BLOCK, RESEARCH_LOG, blocks_of
 from agml_assets.agents.recorder import TrialRecorder, json_line
-from agml_assets.agents.solvers.conversation import PromptTooLong, describe_task
+from agml_assets.agents.solvers.conversation import PromptTooLongError, describe_task
 
 if TYPE_CHECKING:
     from inspect_ai.model import ChatMessage, ChatMessageAssistant
@@ -26,12 +26,12 @@ MOST_RETRIES = 5
 SECTIONS = ("Reflection", "Research Plan and Status", "Fact Check", "Thought")
 
 _SYSTEM = """\
-You are a researcher in machine learning who works on a task alone, by calling tools. Every answer has these sections, \
-each on a new line and begun by its name and a colon, and then calls exactly one tool:
+You are a researcher in machine learning who works on a task alone, by calling tools. Every answer has these
+sections, each on a new line and begun by its name and a colon, and then calls exactly one tool:
 
 Reflection: what the last observation means, and what went wrong if something did.
-Research Plan and Status: the whole plan as a numbered list, what is done, with results and numbers, and what comes next.
-Fact Check: every statement of the last plan's status that was shown by an observation, and every one that was only guessed.
+Research Plan and Status: the whole plan as a numbered list, what is done, with numbers, and what comes next.
+Fact Check: each statement of the last plan's status that an observation showed, and each that was only guessed.
 Thought: what you do next and why."""
 
 
@@ -60,7 +60,7 @@ async def _think(trial: TrialRecorder) -> "ChatMessageAssistant | None":
         answer = output.message
         if output.stop_reason == "model_length" and not answer.tool_calls:
             if not trial.state.notes.get("steps_in_full", STEPS_IN_FULL):
-                raise PromptTooLong(f"The prompt is too long for {trial.models['main']}: {output.completion}")
+                raise PromptTooLongError(f"The prompt is too long for {trial.models['main']}: {output.completion}")
             trial.state.notes["steps_in_full"] = trial.state.notes.get("steps_in_full", STEPS_IN_FULL) - 1
             await _sum_up(trial)
             continue
@@ -75,8 +75,8 @@ async def _think(trial: TrialRecorder) -> "ChatMessageAssistant | None":
         wrong = [
             answer,
             ChatMessageUser(
-                content="That answer called no tool. Answer again with all sections, and call exactly one tool; call "
-                "final_answer if the work is done."
+                content="That answer called no tool. Answer again with all sections, and call exactly one tool; "
+                "call final_answer if the work is done."
             ),
         ]
     return None
@@ -113,9 +113,11 @@ async def _sum_up(trial: TrialRecorder) -> None:
         told = summed_up.pop(str(step["index"]), step["observation"])
         output = await trial.ask(
             "fast",
-            f"A researcher did one step of a longer work.\n\n{shorten(step['thought'])}\nAction: {step['action']}\n"
+            f"A researcher did one step of a longer work.\n\n{shorten(step['thought'])}\nAction: "
+            f"{step['action']}\n"
             f"Action Input: {shorten(json_line(step['arguments']), LONGEST_BLOCK)}\nObservation:\n{told}\n\n"
-            "Sum the step up in a few sentences: what was done, why, and every finding with its numbers. Use nothing but "
+            "Sum the step up in a few sentences: what was done, why, and every finding with its numbers. "
+            "Use nothing but "
             "what is written above.",
         )
         log.append(f"[Step {step['index']}] {output.completion.strip()}")

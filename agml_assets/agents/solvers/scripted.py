@@ -29,8 +29,8 @@ def script_file(script: str) -> Path:
 def read_script(script: str, task: AgentTask) -> list[dict[str, Any]]:
     """Read the actions of a script for a task.
 
-    The file holds a list of `{"action", "arguments"}`, or an object of such lists by the key or the goal of tasks. An
-    argument `{"lines": [...]}` is a text, line by line.
+    The file holds a list of `{"action", "arguments"}`, or an object of such lists by the key or the goal of
+    tasks. An argument `{"lines": [...]}` is a text, line by line.
 
     Args:
         script: A JSON file, or the name of one that comes with the package.
@@ -45,7 +45,8 @@ def read_script(script: str, task: AgentTask) -> list[dict[str, Any]]:
     except OSError as error:
         names = ", ".join(sorted(path.stem for path in SHIPPED.glob("*.json")))
         raise UserError(
-            f"No script {script!r} ({error.strerror}). Give a JSON file, or one that comes with the package: {names}."
+            f"No script {script!r} ({error.strerror}). Give a JSON file, or one that comes with the "
+            f"package: {names}."
         ) from None
     except ValueError as error:
         raise UserError(f"The script {file} is no JSON: {error}.") from None

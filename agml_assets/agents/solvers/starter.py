@@ -1,4 +1,4 @@
-"""The agent that thinks nothing: it runs the starter code and submits what comes of it. Its score is the baseline."""
+"""The agent that thinks nothing: it runs the starter code and submits. Its score is the baseline."""
 
 from agml_assets.agents.recorder import TrialRecorder
 

@@ -229,7 +229,9 @@ def test_a_dataset_that_makes_no_task_is_refused(tmp_path, labels, said, goal):
         IMAGE_INDEX: index,
         PIXELS: np.asarray(bench.store.read(bench.key, PIXELS.file))[usable],
         EMBEDDINGS: np.asarray(bench.store.read(bench.key, EMBEDDINGS.file))[usable],
-        DUPLICATE_GROUPS: pl.DataFrame({name: np.arange(len(usable)) for name in ("row", "exact", "near", "joined")}),
+        DUPLICATE_GROUPS: pl.DataFrame(
+            {name: np.arange(len(usable)) for name in ("row", "exact", "near", "joined")}
+        ),
     }
     assert set(replaced) == set(NEEDED)
     for artifact, value in replaced.items():
