@@ -40,7 +40,9 @@ def test_every_task_of_the_old_benchmark_has_a_manifest():
         assert (entry.metric is None) == (entry.preparation.by is None)
         assert entry.preparation.by is None or entry.preparation.by in SPLITS
         if entry.preparation.kaggle:
-            assert f"https://www.kaggle.com/competitions/{entry.preparation.kaggle}/rules" in entry.preparation.note
+            assert (
+                f"https://www.kaggle.com/competitions/{entry.preparation.kaggle}/rules" in entry.preparation.note
+            )
             assert "KAGGLE_CONFIG_DIR" in entry.preparation.note
     assert {key for key, entry in tasks.items() if not entry.scored} == {
         "llama-inference", "bibtex-generation", "literature-review-tool",
@@ -87,7 +89,7 @@ def test_a_manifest_that_is_not_sound_is_refused(fields, said):
 def test_every_bad_entry_of_a_file_is_named(tmp_path, monkeypatch):
     (tmp_path / "agents.yaml").write_text(
         "agents: [{key: a, kind: react}]\n"
-        "tasks: [{key: t, folder: tasks/t}, {key: T, folder: x}, {key: b}, {key: c, folder: x, directoin: lower}]\n"
+        "tasks: [{key: t, folder: t}, {key: T, folder: x}, {key: b}, {key: c, folder: x, directoin: lower}]\n"
     )
     monkeypatch.setenv("AGML_AGENTS", str(tmp_path / "agents.yaml"))
     with pytest.raises(UserError) as error:

@@ -96,7 +96,9 @@ def test_a_folder_is_prepared_on_a_copy_and_scored_by_its_own_script(folder, wor
     assert judge(task, answer(tmp_path)).score == 1
     assert validate(task, answer(tmp_path)) == []
     assert open_task(entry_of(folder), workspace) == task
-    assert judge(task, answer(tmp_path, "1\nx\n")).reason.startswith("eval.py failed: ValueError: could not convert")
+    assert judge(task, answer(tmp_path, "1\nx\n")).reason.startswith(
+        "eval.py failed: ValueError: could not convert"
+    )
 
 
 @pytest.mark.parametrize(
@@ -199,6 +201,13 @@ def test_a_touched_source_is_the_same(folder, workspace):
         file.touch()
     for file in task.env.parent.rglob("*"):
         file.touch()
+    assert open_task(entry_of(folder), workspace) == task
+
+
+def test_what_python_leaves_behind_is_no_change(folder, workspace):
+    task = prepare(folder, workspace)
+    (folder / "scripts" / "__pycache__").mkdir()
+    (folder / "scripts" / "__pycache__" / "eval.cpython-311.pyc").write_bytes(b"x")
     assert open_task(entry_of(folder), workspace) == task
 
 

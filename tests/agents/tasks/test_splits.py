@@ -69,7 +69,10 @@ def test_the_last_fifth_of_the_houses_is_held_out(prepared, tmp_path):
     task = prepared("house-price", files)
     assert table_of(task, "train.csv")["Id"].to_list() == [str(i) for i in range(1, 9)]
     assert table_of(task, "test.csv").columns == ["Id", "Street"]
-    assert read_answers(task).to_dict(as_series=False) == {"Id": ["9", "10", "11"], "SalePrice": [1009.0, 1010, 1011]}
+    assert read_answers(task).to_dict(as_series=False) == {
+        "Id": ["9", "10", "11"],
+        "SalePrice": [1009.0, 1010, 1011],
+    }
     visible = b"".join(path.read_bytes() for part in task.public.values() for path in [part])
     assert b"1009" not in visible
     (tmp_path / "w").mkdir()
@@ -90,7 +93,9 @@ def test_passengers_are_transported_or_not(prepared, tmp_path):
 
 
 def test_essays_are_drawn_as_pandas_does(prepared):
-    frame = pd.DataFrame({"text_id": [f"t{i}" for i in range(101)], "full_text": [f"an, essay {i}" for i in range(101)]})
+    frame = pd.DataFrame(
+        {"text_id": [f"t{i}" for i in range(101)], "full_text": [f"an, essay {i}" for i in range(101)]}
+    )
     for place, name in enumerate(splits.ESSAY_SCORES):
         frame[name] = 1 + 0.5 * (np.arange(101) % (place + 2))
     task = prepared("feedback", {"train.csv": frame.to_csv(index=False)})
@@ -138,7 +143,13 @@ def test_two_patients_are_held_out_with_all_that_is_known_of_them(prepared):
     sample = pl.read_csv(folder / "sample_submission.csv")
     assert set(sample["prediction_id"]) == set(answers)
     assert set(sample["rating"]) == {0}
-    assert pl.read_csv(folder / "test.csv").columns == ["visit_id", "patient_id", "visit_month", "row_id", "updrs_test"]
+    assert pl.read_csv(folder / "test.csv").columns == [
+        "visit_id",
+        "patient_id",
+        "visit_month",
+        "row_id",
+        "updrs_test",
+    ]
     assert set(pl.read_csv(folder / "test_proteins.csv", infer_schema=False)["patient_id"]) == set(tested)
 
 
@@ -150,7 +161,9 @@ def test_test_images_of_fathomnet_have_no_annotations_and_the_truth_is_fixed(pre
     listed = "\n".join(["id,categories", *(f'{name},"[{i}.0, 3.0]"' for i, name in enumerate(names))])
     files = {
         "multilabel_classification/train.csv": listed,
-        "object_detection/train.json": json.dumps({"images": images, "annotations": annotations, "categories": []}),
+        "object_detection/train.json": json.dumps(
+            {"images": images, "annotations": annotations, "categories": []}
+        ),
         "object_detection/eval.json": json.dumps({"images": [{"id": 1}], "annotations": [1], "info": "x"}),
         "category_key.csv": "id,name\n1,fish\n",
     }
@@ -175,10 +188,14 @@ def test_test_images_of_fathomnet_have_no_annotations_and_the_truth_is_fixed(pre
     file_of = {image["id"]: image["file_name"] for image in known["images"]}
     old_file = {image["id"]: image["file_name"] for image in images}
     kept = [one for one in annotations if old_file[one["image_id"]] not in {f"{name}.png" for name in tested}]
-    assert [file_of[one["image_id"]] for one in known["annotations"]] == [old_file[one["image_id"]] for one in kept]
+    assert [file_of[one["image_id"]] for one in known["annotations"]] == [
+        old_file[one["image_id"]] for one in kept
+    ]
     assert len(list(task.public["images"].iterdir())) == n
     assert task.entry.metric == "fathomnet_score"
-    given = pl.DataFrame({"categories": [c.strip("[]").replace(",", "") for c in answers["categories"]], "osd": [0.5]})
+    given = pl.DataFrame(
+        {"categories": [c.strip("[]").replace(",", "") for c in answers["categories"]], "osd": [0.5]}
+    )
     assert METRICS["fathomnet_score"].measure(answers.drop("id"), given) == 1
 
 
@@ -191,15 +208,23 @@ def array(values):
 def test_validation_images_of_contrails_are_tested_without_their_masks(prepared):
     mask = np.zeros((256, 256, 1), np.int32)
     mask[1:4, 2] = 1
-    files = {"train_metadata.json": "[]", "validation_metadata.json": "[]", "test/9/band_11.npy": array(np.zeros(1))}
+    files = {
+        "train_metadata.json": "[]",
+        "validation_metadata.json": "[]",
+        "test/9/band_11.npy": array(np.zeros(1)),
+    }
     for part, record in (("train", "5"), ("validation", "7")):
-        for name, values in (("band_11", np.ones(3)), ("human_pixel_masks", mask), ("human_individual_masks", mask)):
+        for name, values in (
+            ("band_11", np.ones(3)),
+            ("human_pixel_masks", mask),
+            ("human_individual_masks", mask),
+        ):
             files[f"{part}/{record}/{name}.npy"] = array(values)
     task = prepared("identify-contrails", files)
     answers = read_answers(task)
     # Column 2, rows 1 to 3: pixels 2 * 256 + 1 + 1 and on, counted from 1, down the columns.
     assert answers.to_dict(as_series=False) == {"record_id": ["7"], "encoded_pixels": ["514 3"]}
-    assert (read_mask("514 3").reshape(256, 256).T == mask[..., 0]).all()
+    assert (mask[..., 0] == read_mask("514 3").reshape(256, 256).T).all()
     assert sorted(path.name for path in (task.public["test"] / "7").iterdir()) == ["band_11.npy"]
     assert (task.public["train"] / "5" / "human_pixel_masks.npy").is_file()
     assert table_of(task, "sample_submission.csv").rows() == [("7", "-")]
