@@ -140,10 +140,8 @@ def test_json_is_a_list_of_objects_or_an_object_of_lists(json_task):
 
 
 def test_probabilities_come_in_every_format(tmp_path):
-    answers, table = (
-        pl.DataFrame({"idx": ["0", "1"], "label": [0, 2]}),
-        np.array([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1]]),
-    )
+    answers = pl.DataFrame({"idx": ["0", "1"], "label": [0, 2]})
+    table = np.array([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1]])
     for suffix in ("json", "npz"):
         declared = {"file": f"s.{suffix}", "id_column": "idx", "probabilities": True}
         task = invent_task(tmp_path / suffix, answers, metric="probability_accuracy", submission=declared)

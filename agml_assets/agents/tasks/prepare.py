@@ -29,7 +29,10 @@ logger = logging.getLogger(__name__)
 
 MARKER = "prepared.json"
 _PARTS = ("env", "public", "private")
-_SAID = set("identity source content state digest problem read_only public decided reference hidden".split())
+_SAID = {
+    *("identity", "source", "content", "state", "digest"),
+    *("problem", "read_only", "public", "decided", "reference", "hidden"),
+}
 _VERSION = "1"  # changed whenever the code would make other files from the same source
 _ANSWERS_OF = (
     "import importlib.util as u, os; s = u.find_spec('sklearn'); print(os.path.dirname(s.origin) if s else '')"

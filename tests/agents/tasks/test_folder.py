@@ -134,7 +134,8 @@ def test_a_link_to_the_answers_is_not_scored(folder, workspace, tmp_path):
     task = prepare(folder, workspace)
     place = answer(tmp_path)
     (place / "submission.csv").unlink()
-    for target in ("../task/scripts/answer.csv", "/workspace/task/scripts/answer.csv"):
+    answers = task.private / "scripts" / "answer.csv"
+    for target in ("../task/scripts/answer.csv", "/workspace/task/scripts/answer.csv", answers):
         (place / "submission.csv").symlink_to(target)
         assert "FileNotFoundError" in judge(task, place).reason
         (place / "submission.csv").unlink()
