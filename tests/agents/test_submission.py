@@ -1,4 +1,4 @@
-"""Submissions as agents write them: good ones are read in any order, bad and hostile ones are named and never run."""
+"""Submissions as agents write them: good ones are read in any order, bad and hostile ones named and never run."""
 
 import io
 import json
@@ -137,6 +137,19 @@ def test_json_is_a_list_of_objects_or_an_object_of_lists(json_task):
     assert problems_of(json_task, json.dumps(rows), "s.json") == ""
     assert problems_of(json_task, json.dumps({"id": IDS, "label": [1, 1, 1, 1]}), "s.json") == ""
     assert judge(json_task, json_task.env.parent / "workspace").score == 0.5
+
+
+def test_probabilities_come_in_every_format(tmp_path):
+    answers = pl.DataFrame({"idx": ["0", "1"], "label": [0, 2]})
+    table = np.array([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1]])
+    for suffix in ("json", "npz"):
+        declared = {"file": f"s.{suffix}", "id_column": "idx", "probabilities": True}
+        task = invent_task(tmp_path / suffix, answers, metric="probability_accuracy", submission=declared)
+        stream = io.BytesIO()
+        np.savez(stream, idx=np.array([0, 1]), probabilities=np.asfortranarray(table))
+        text = json.dumps({"idx": [0, 1], "probabilities": table.tolist()})
+        assert problems_of(task, text if suffix == "json" else stream.getvalue(), f"s.{suffix}") == ""
+        assert judge(task, tmp_path / suffix / "workspace").score == 0.5
 
 
 @pytest.mark.parametrize(

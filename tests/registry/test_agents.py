@@ -89,7 +89,7 @@ def test_a_manifest_that_is_not_sound_is_refused(fields, said):
 def test_every_bad_entry_of_a_file_is_named(tmp_path, monkeypatch):
     (tmp_path / "agents.yaml").write_text(
         "agents: [{key: a, kind: react}]\n"
-        "tasks: [{key: t, folder: tasks/t}, {key: T, folder: x}, {key: b}, {key: c, folder: x, directoin: lower}]\n"
+        "tasks: [{key: t, folder: t}, {key: T, folder: x}, {key: b}, {key: c, folder: x, directoin: lower}]\n"
     )
     monkeypatch.setenv("AGML_AGENTS", str(tmp_path / "agents.yaml"))
     with pytest.raises(UserError) as error:

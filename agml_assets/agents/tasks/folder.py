@@ -10,7 +10,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -29,6 +29,7 @@ from agml_assets.agents.tasks.stage import (
     copy_tree,
     link_or_copy,
     refuse_links_outside,
+    state_of,
 )
 from agml_assets.errors import UserError, did_you_mean
 from agml_assets.registry.agents import AgentTaskEntry, Submission, task_folder
@@ -106,14 +107,21 @@ def make_from_folder(entry: AgentTaskEntry, stage: Stage, *, python: Path) -> Ma
     return Made(entry, problem, tuple(sorted(public)), patterns)
 
 
-def folder_identity(entry: AgentTaskEntry) -> str:
-    """Return the identity of a task's folder: what its files hold, caches of Python apart.
+def folder_identity(entry: AgentTaskEntry, known: Mapping[str, str]) -> dict[str, str]:
+    """Return the `content` of a task's folder, a digest of its files, and their `state`, which is quick to tell.
+
+    Args:
+        entry: A manifest with a folder.
+        known: What was returned another time; its content is taken where the state is the same.
 
     Raises:
         UserError: The folder is not in the format.
     """
     source = _require_folder(entry)
-    return content_digest((source / "env", source / "scripts"))
+    parts = (source / "env", source / "scripts")
+    state = state_of(parts)
+    content = known["content"] if known.get("state") == state else content_digest(parts)
+    return {"content": content, "state": state}
 
 
 def is_read_only(path: str, patterns: tuple[str, ...]) -> bool:

@@ -83,10 +83,14 @@ class Made:
 
 
 def list_files(folder: Path) -> list[Path]:
-    """Return every file and every link below a folder, by path; links are not followed."""
+    """Return every file and every link below a folder, by path, without what Python leaves behind.
+
+    Links are not followed.
+    """
     found = []
     for where, folders, files in os.walk(folder):
-        found += [Path(where, name) for name in files]
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        found += [Path(where, name) for name in files if not name.endswith(".pyc")]
         found += [Path(where, name) for name in folders if Path(where, name).is_symlink()]
     return sorted(found)
 

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
+from typing import ClassVar
 
 import pytest
 
@@ -14,7 +15,7 @@ CONTENT = bytes(range(256)) * 200
 
 
 class Server(BaseHTTPRequestHandler):
-    asked: Counter = Counter()
+    asked: ClassVar[Counter] = Counter()
 
     def do_GET(self):
         self.asked[self.path] += 1

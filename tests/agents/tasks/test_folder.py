@@ -134,7 +134,8 @@ def test_a_link_to_the_answers_is_not_scored(folder, workspace, tmp_path):
     task = prepare(folder, workspace)
     place = answer(tmp_path)
     (place / "submission.csv").unlink()
-    for target in ("../task/scripts/answer.csv", "/workspace/task/scripts/answer.csv"):
+    answers = task.private / "scripts" / "answer.csv"
+    for target in ("../task/scripts/answer.csv", "/workspace/task/scripts/answer.csv", answers):
         (place / "submission.csv").symlink_to(target)
         assert "FileNotFoundError" in judge(task, place).reason
         (place / "submission.csv").unlink()
@@ -201,6 +202,13 @@ def test_a_touched_source_is_the_same(folder, workspace):
         file.touch()
     for file in task.env.parent.rglob("*"):
         file.touch()
+    assert open_task(entry_of(folder), workspace) == task
+
+
+def test_what_python_leaves_behind_is_no_change(folder, workspace):
+    task = prepare(folder, workspace)
+    (folder / "scripts" / "__pycache__").mkdir()
+    (folder / "scripts" / "__pycache__" / "eval.cpython-311.pyc").write_bytes(b"x")
     assert open_task(entry_of(folder), workspace) == task
 
 

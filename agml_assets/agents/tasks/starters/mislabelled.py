@@ -1,4 +1,4 @@
-"""Ranks images by how suspicious their labels are: how little a simple model, trained on the others, expects them."""
+"""Ranks images by how little a simple model, trained on the others, expects their labels."""
 
 import csv
 
