@@ -222,7 +222,8 @@ class Written:
 def write_leaderboard(workspace: Workspace, registry: AgentRegistry) -> Written:
     """Compare all registered agents on all registered tasks and write `agents/leaderboard.json`.
 
-    Of tasks that some agent was run on, it names the agents that were not. Of a stored run whose evaluation is not up to date, as when the starter code was measured later, one is made.
+    Of tasks that some agent was run on, it names the agents that were not. Of a stored run whose evaluation is not
+    up to date, as when the starter code was measured later, one is made.
     """
     documents, missing = [], {}
     for task in registry.tasks:

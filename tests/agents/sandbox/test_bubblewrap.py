@@ -37,7 +37,7 @@ def config(tmp_path):
 
 def in_a_sample(config, solve):
     """Run a solver in the sandbox and return its sample."""
-    from inspect_ai import Task, eval
+    import inspect_ai
     from inspect_ai.dataset import Sample
     from inspect_ai.solver import solver
     from inspect_ai.util import SandboxEnvironmentSpec
@@ -48,7 +48,8 @@ def in_a_sample(config, solve):
 
     sample = Sample(id="one", input="x", sandbox=SandboxEnvironmentSpec("bubblewrap", config))
     folder = config.workspace.parent / "logs"
-    [log] = eval(Task(dataset=[sample], solver=only()), model="none", log_dir=str(folder), display="none")
+    task = inspect_ai.Task(dataset=[sample], solver=only())
+    [log] = inspect_ai.eval(task, model="none", log_dir=str(folder), display="none")
     assert log.status == "success", log.error
     return log.samples[0]
 

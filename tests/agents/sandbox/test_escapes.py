@@ -198,7 +198,8 @@ def test_the_harness_killed_leaves_nothing(sandbox):
         "import sys; from pathlib import Path\n"
         "from agml_assets.agents.sandbox.confinement import Confinement\n"
         "from agml_assets.agents.sandbox.execute import run_confined\n"
-        f"run_confined(['/bin/sh', '-c', '{name} & {name}; :'], Confinement(Path({str(sandbox.workspace)!r}), Path('/usr/bin/python3')))\n"
+        f"box = Confinement(Path({str(sandbox.workspace)!r}), Path('/usr/bin/python3'))\n"
+        f"run_confined(['/bin/sh', '-c', '{name} & {name}; :'], box)\n"
     )
     if sandbox.confinement.user != 200_001:
         pytest.skip("the kernel's part does not depend on who we are")
