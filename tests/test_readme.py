@@ -45,6 +45,11 @@ LEADERBOARD = "dagster job execute -m agml_assets.definitions -j leaderboard"
 EVALUATE = "agml-assets evaluate sample --model efficientnet_lite0"
 MODEL_REPORT = "dagster job execute -m agml_assets.definitions -j model_report"
 COMPRESSION = "agml-assets compression evaluate digits-all digits-pca-8 digits-pq-4"
+AGENTS = (
+    "agml-assets agents run --task digits --agent starter",
+    "agml-assets agents run --task digits --agent scripted",
+    "agml-assets agents evaluate",
+)
 SITE = "dagster job execute -m agml_assets.definitions -j site_files"
 BACKFILL = "dagster job backfill -w workspace.yaml -j benchmark "
 SOME = BACKFILL + "--partitions sample,bean_disease_uganda --noprompt"
@@ -93,7 +98,7 @@ def shell(command: str, root: Path, env: dict[str, str]) -> subprocess.Completed
 
 def test_no_command_of_the_readme_is_untested():
     tested = {*MAKE, ACTIVATE, *PIP, FOLDER, *REMOTE, *MANY, *EXPORTS, BENCHMARK, ONE_METRIC, SITE, SOME, ALL}
-    tested |= {LEADERBOARD, EVALUATE, MODEL_REPORT, COMPRESSION}
+    tested |= {LEADERBOARD, EVALUATE, MODEL_REPORT, COMPRESSION, *AGENTS}
     assert {line for block in blocks("sh") for line in block.splitlines()} == tested
 
 
@@ -204,7 +209,7 @@ def benchmarked(tmp_path_factory):
     root = tmp_path_factory.mktemp("readme")
     env = environment(root)
     (root / "performance").mkdir()
-    for command in (BENCHMARK, EVALUATE, MODEL_REPORT, SITE, LEADERBOARD, COMPRESSION):
+    for command in (BENCHMARK, EVALUATE, MODEL_REPORT, SITE, LEADERBOARD, COMPRESSION, *AGENTS):
         done = shell(command, root, env)
         assert done.returncode == 0, done.stderr[-3000:]
     return root, env
@@ -258,6 +263,16 @@ def test_the_models_page_shows_the_evaluation_of_the_sample(benchmarked):
     page = (root / "results/_platform/site/pages/models.html").read_text()
     assert "1 model evaluated here, on 1 task or dataset." in page
     assert '"id":["efficientnet_lite0"]' in page
+
+
+@pytest.mark.slow
+def test_the_scripted_agent_improves_on_the_starter_code(benchmarked):
+    root, _ = benchmarked
+    board = json.loads((root / "results/_platform/agents/leaderboard.json").read_text())
+    cells = {cell["agent"]: cell for cell in board["cells"]}
+    assert set(cells) == {"starter", "scripted"}
+    assert [cells[name]["success"]["successes"] for name in ("starter", "scripted")] == [0, 3]
+    assert cells["scripted"]["improvement"]["mean"] > 0.1
 
 
 @pytest.mark.slow
