@@ -7,6 +7,7 @@ import argparse
 import json
 import logging
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from typing import Any
 import click
 
 from agml_assets.agents.artifacts import FILES
+from agml_assets.agents.old_logs import RUN_FILE
 from agml_assets.errors import UserError
 from agml_assets.registry.agents import AgentEntry, AgentRegistry, AgentTaskEntry, load_agents
 from agml_assets.store import dump_json
@@ -25,8 +27,6 @@ from agml_assets.todo import open_workspace
 from agml_assets.workspace import Workspace
 
 logger = logging.getLogger(__name__)
-
-_RUN_FILE = "run.json"  # what `--resume` goes on from
 
 
 def add_parser(commands: Any) -> None:
@@ -202,12 +202,12 @@ def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         "device": options.device,
     }
     folder = options.log_dir or Path("logs")
-    if (folder / _RUN_FILE).exists():
+    if (folder / RUN_FILE).exists():
         parser.error(
             f"{folder} holds a run already: go on with it by --resume {folder}, or name another --log-dir"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / _RUN_FILE).write_text(dump_json(described), encoding="utf-8")
+    (folder / RUN_FILE).write_text(dump_json(described), encoding="utf-8")
     return _run_described(folder, described, workspace, resume=False)
 
 
@@ -232,8 +232,9 @@ def _run_registered(
 
 def _described(options: argparse.Namespace) -> AgentEntry:
     """Return the agent that the options describe."""
-    from agml_assets.agents.models import inspect_name, kind_of
+    from agml_assets.agents.models import check_model, kind_of, refuse_key_files
 
+    refuse_key_files(Path.cwd())
     kind = kind_of(options.agent_type)
     thinks = kind in ("react", "research")
     if thinks and not options.llm_name:
@@ -241,18 +242,19 @@ def _described(options: argparse.Namespace) -> AgentEntry:
             f"An agent of kind {kind} needs --llm-name, such as openai/gpt-5 or openai-api/local/llama."
         )
     names = (options.llm_name, options.fast_llm_name, options.edit_script_llm_name) if thinks else (None,) * 3
-    model, fast, edit = (inspect_name(name) if name else None for name in names)
+    model, fast, edit = (check_model(name) if name else None for name in names)
     key = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{kind}-{options.llm_name}" if thinks else kind)[:100]
-    return AgentEntry(key=key, kind=kind, model=model, fast_model=fast, edit_model=edit, seeds=1)
+    given = {"key": key, "kind": kind, "model": model, "fast_model": fast, "edit_model": edit, "seeds": 1}
+    return AgentEntry.model_validate(given)
 
 
 def _resume(options: argparse.Namespace) -> int:
-    file = options.resume / _RUN_FILE
+    file = options.resume / RUN_FILE
     try:
         described = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         raise UserError(
-            f"There is no run to go on with in {options.resume}: {_RUN_FILE} is missing or damaged. Name the "
+            f"There is no run to go on with in {options.resume}: {RUN_FILE} is missing or damaged. Name the "
             "--log-dir of a run of `agml-assets agents run`."
         ) from None
     if (options.resume / FILES["run"]).exists():
@@ -283,10 +285,10 @@ def _run_described(folder: Path, described: dict[str, Any], workspace: Workspace
         on_progress=logger.info,
         resume=resume,
     )
-    for name, file in (("run", done.eval_file), ("workspaces", done.workspaces)):
-        (folder / FILES[name]).write_bytes(file.read_bytes())
+    for name, file in (("workspaces", done.workspaces), ("run", done.eval_file)):
+        shutil.copyfile(file, folder / FILES[name])
     trials = read_trials(done.eval_file, done.workspaces)
-    found = evaluate(trials, entry, agent, baseline(run), run.task.reference)
+    found = evaluate(trials, run.task.entry, agent, baseline(run), run.task.reference)
     (folder / FILES["evaluation"]).write_text(dump_json(found), encoding="utf-8")
     _export(trials, done.workspaces, folder)
     _tell(found)
@@ -368,7 +370,7 @@ def _run_one(options: argparse.Namespace, model: str | None, task: str, seed: in
 
 
 def _evaluate(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    from agml_assets.agents.old_logs import read_old_logs
+    from agml_assets.agents.old_logs import read_old_logs, results_text
     from agml_assets.agents.scoring import judge
     from agml_assets.agents.steps import AgentRun, baseline, write_leaderboard
 
@@ -384,11 +386,14 @@ def _evaluate(options: argparse.Namespace, parser: argparse.ArgumentParser) -> i
     entry = registry.task(options.task)
     run = AgentRun(entry, AgentEntry(key="starter", kind="starter"), workspace)
     records = read_old_logs(
-        options.log_folder, run.task, judge, baseline(run), eval_intermediate=options.eval_intermediate
+        options.log_folder,
+        run.task,
+        judge,
+        baseline=baseline(run).value,
+        eval_intermediate=options.eval_intermediate,
     )
-    text = json.dumps({record["path"]: record for record in records}, indent=4, allow_nan=False)
     options.output_file.parent.mkdir(parents=True, exist_ok=True)
-    options.output_file.write_text(text + "\n", encoding="utf-8")
+    options.output_file.write_text(results_text(records), encoding="utf-8")
     click.echo(f"{len(records)} trials in {options.output_file}")
     return 0
 
@@ -403,7 +408,7 @@ def _tell_standings(document: dict[str, Any]) -> None:
                 cell["agent"],
                 "cannot be told" if success is None else f"{success['successes']} of {success['n']}",
                 "" if gain is None else f"{gain:+.1%}",
-                str(cell["no_score"]),
+                str(cell["n"] - cell["scored"]),
                 str(cell["failed"]),
                 str(cell["timed_out"]),
             )

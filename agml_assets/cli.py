@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from agml_assets import compression_command, evaluator, prefetch, slurm
+from agml_assets import agents_command, compression_command, evaluator, prefetch, slurm
 from agml_assets.errors import UserError
 from agml_assets.leaderboard import commands as leaderboard
 from agml_assets.progress import show_log
@@ -77,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     evaluator.add_parser(commands)
     leaderboard.add_parser(commands)
     compression_command.add_parser(commands)
+    agents_command.add_parser(commands)
     return parser
 
 

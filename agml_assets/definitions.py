@@ -5,13 +5,20 @@ from typing import Any
 
 import dagster as dg
 
+from agml_assets.agents import assets as agents_assets
 from agml_assets.compression import assets as compression_assets
 from agml_assets.dataset import assets as dataset_assets
 from agml_assets.embeddings import assets as embeddings_assets
 from agml_assets.evaluation import assets as evaluation_assets
 from agml_assets.leaderboard import assets as leaderboard_assets
-from agml_assets.partitions import dataset_partitions, evaluation_partitions, submission_partitions
+from agml_assets.partitions import (
+    agent_partitions,
+    dataset_partitions,
+    evaluation_partitions,
+    submission_partitions,
+)
 from agml_assets.quality import assets as quality_assets
+from agml_assets.registry.agents import load_agents
 from agml_assets.registry.datasets import DatasetRegistry, load_registry
 from agml_assets.registry.models import load_models
 from agml_assets.registry.submissions import check_keys_are_no_datasets, load_submissions
@@ -20,6 +27,7 @@ from agml_assets.report import assets as report_assets
 from agml_assets.settings import load_settings
 from agml_assets.site import assets as site_assets
 from agml_assets.training import assets as training_assets
+from jobs.agent_jobs import agent_jobs
 from jobs.compression_jobs import compression_jobs
 from jobs.dataset_jobs import build_jobs
 from jobs.evaluation_jobs import evaluation_jobs
@@ -55,10 +63,18 @@ def build_defs(
             *(asset for room in rooms for asset in room.build_assets(datasets)),
             *evaluation_assets.build_assets(pairs),
             *compression_assets.build_assets(submission_partitions(submissions)),
+            *agents_assets.build_assets(agent_partitions(load_agents())),
             *leaderboard_assets.build_assets(),
             *site_assets.build_assets(),
         ],
-        jobs=[*build_jobs(), *evaluation_jobs(), *compression_jobs(), leaderboard_job(), site_files_job()],
+        jobs=[
+            *build_jobs(),
+            *evaluation_jobs(),
+            *compression_jobs(),
+            *agent_jobs(),
+            leaderboard_job(),
+            site_files_job(),
+        ],
         schedules=build_schedules(datasets),
         sensors=build_sensors(datasets),
         resources={

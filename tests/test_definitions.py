@@ -137,6 +137,7 @@ SITE = {
         "site/results",
         "evaluation/report",
         "compression/leaderboard",
+        "agents/leaderboard",
         *(f"leaderboard/{name}" for name in ("board", "run_records")),
     },
 }
@@ -171,6 +172,18 @@ COMPRESSION = {
 }
 
 COMPARED = {"compression/leaderboard": {"compression/summary"}}
+
+AGENTS = {
+    "agents/run": {
+        "dataset/image_index",
+        "dataset/pixels",
+        "embeddings/embeddings",
+        "embeddings/duplicate_groups",
+    },
+    "agents/evaluation": {"agents/run"},
+}
+
+AGENTS_COMPARED = {"agents/leaderboard": {"agents/evaluation"}}
 
 CHECKS = {
     ("dataset/image_index", "images_are_readable", True),
@@ -244,6 +257,8 @@ def test_the_graph_has_these_assets_and_dependencies(specs):
         **MODEL_REPORT,
         **COMPRESSION,
         **COMPARED,
+        **AGENTS,
+        **AGENTS_COMPARED,
         **LEADERBOARD,
         **SITE,
     }
@@ -256,6 +271,7 @@ def test_an_asset_stands_in_the_group_of_its_room(specs):
         "config_used": "report",
         "evaluation/report": "model_report",  # of all pairs, in its own job
         "compression/leaderboard": "compression_leaderboard",  # of all submissions, in its own job
+        "agents/leaderboard": "agents_leaderboard",  # of all agents, in its own job
     }
 
 
@@ -281,13 +297,17 @@ def test_every_check_has_its_partition_and_blocks_only_where_a_number_would_be_f
 def test_the_heaviest_dataset_comes_first(specs):
     partitions = specs["dataset/image_index"].partitions_def
     assert partitions.get_partition_keys() == ["large", "small"]
-    whole = SITE.keys() | LEADERBOARD.keys() | MODEL_REPORT.keys() | COMPARED.keys()
-    of_pairs, of_submissions = EVALUATION.keys(), COMPRESSION.keys()
-    others = whole | of_pairs | of_submissions
+    whole = SITE.keys() | LEADERBOARD.keys() | MODEL_REPORT.keys() | COMPARED.keys() | AGENTS_COMPARED.keys()
+    of_pairs, of_submissions, of_agents = EVALUATION.keys(), COMPRESSION.keys(), AGENTS.keys()
+    others = whole | of_pairs | of_submissions | of_agents
     assert all(spec.partitions_def == partitions for key, spec in specs.items() if key not in others)
     [submissions] = {specs[key].partitions_def for key in of_submissions}
     assert {"digits-all", "sample-pca-16"} <= set(submissions.get_partition_keys())
     assert all(specs[key].partitions_def is None for key in whole)
+    [trials] = {specs[key].partitions_def for key in of_agents}
+    sides = {one.name: set(one.partitions_def.get_partition_keys()) for one in trials.partitions_defs}
+    assert {"starter", "majority", "scripted"} <= sides["agent"]
+    assert {"digits", "sample"} <= sides["task"]
     pairs = {specs[key].partitions_def for key in of_pairs}
     assert len(pairs) == 1
     [dimensions] = ({one.name: one.partitions_def for one in pair.partitions_defs} for pair in pairs)
@@ -310,6 +330,8 @@ def test_each_job_holds_what_its_name_says():
             "model_report",
             "compression",
             "compression_leaderboard",
+            "agents",
+            "agents_leaderboard",
             "leaderboard",
             "site_files",
         )
@@ -334,6 +356,8 @@ def test_each_job_holds_what_its_name_says():
     assert selected["model_report"] == set(MODEL_REPORT)
     assert selected["compression"] == set(COMPRESSION)
     assert selected["compression_leaderboard"] == set(COMPARED)
+    assert selected["agents"] == set(AGENTS)
+    assert selected["agents_leaderboard"] == set(AGENTS_COMPARED)
     assert selected["leaderboard"] == set(LEADERBOARD)
     assert selected["site_files"] == set(SITE)
 

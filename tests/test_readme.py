@@ -281,13 +281,21 @@ def test_results_lie_where_the_table_says(benchmarked):
 
 
 def test_the_table_of_jobs_is_complete():
+    from jobs.agent_jobs import agent_jobs
     from jobs.compression_jobs import compression_jobs
     from jobs.dataset_jobs import build_jobs
     from jobs.evaluation_jobs import evaluation_jobs
     from jobs.leaderboard_jobs import leaderboard_job
     from jobs.site_jobs import site_files_job
 
-    made = (*build_jobs(), site_files_job(), leaderboard_job(), *evaluation_jobs(), *compression_jobs())
+    made = (
+        *build_jobs(),
+        site_files_job(),
+        leaderboard_job(),
+        *evaluation_jobs(),
+        *compression_jobs(),
+        *agent_jobs(),
+    )
     jobs = [job.name for job in made]
     table = README.partition("| job |")[2].partition("\n\n")[0]
     assert re.findall(r"^\| `(\w+)` \|", table, re.M) == jobs

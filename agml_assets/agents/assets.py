@@ -72,7 +72,19 @@ def build_assets(pairs: dg.PartitionsDefinition) -> Sequence[dg.AssetsDefinition
         """Judge the trials against the baseline, the starter's score; nothing is run again."""
         with _opened(context, workspace) as (steps, pair):
             made = steps.make_evaluation(pair)
-            return _result(pair, "evaluation", made, steps.headline(pair.read("evaluation")))
+            found = pair.read("evaluation")
+            rows = [
+                (one["seed"], one["ending"], one["raw"], one["improvement"], one["success"])
+                for one in found["trials"]
+            ]
+            facts = {
+                "trials_count": float(len(rows)),
+                "successes_count": float(sum(bool(row[-1]) for row in rows)),
+                "trials": table(("seed", "ending", found["metric"], "improvement", "success"), rows),
+            }
+            if found["baseline"]["value"] is not None:
+                facts["baseline"] = found["baseline"]["value"]
+            return _result(pair, "evaluation", made, facts)
 
     return [run, evaluation, _leaderboard_asset(evaluation)]
 
@@ -96,7 +108,26 @@ def _leaderboard_asset(evaluation: dg.AssetsDefinition) -> dg.AssetsDefinition:
         except UserError as error:
             raise dg.Failure(error.message, allow_retries=False) from None
         return dg.MaterializeResult(
-            metadata={**written.headline, "path": dg.MetadataValue.path(str(written.path))},
+            metadata={
+                "agents_count": float(len(written.document["agents"])),
+                "tasks_count": float(len(written.document["tasks"])),
+                "cells": table(
+                    ("task", "agent", "trials", "succeeded", "improvement", "no score"),
+                    [
+                        (
+                            one["task"],
+                            one["agent"],
+                            one["n"],
+                            one["success"]["successes"] if one["success"] else "cannot be told",
+                            one["improvement"]["mean"],
+                            one["n"] - one["scored"],
+                        )
+                        for one in written.document["cells"]
+                    ],
+                ),
+                "left_out": table(("task and agent", "why"), written.document["left_out"].items()),
+                "path": dg.MetadataValue.path(str(written.path)),
+            },
             data_version=dg.DataVersion(written.digest),
         )
 

@@ -31,7 +31,7 @@ def accuracy(true: Shaped[np.ndarray, " n"], predicted: Shaped[np.ndarray, " n"]
 
 
 def probability_accuracy(true: Int[np.ndarray, " n"], probabilities: Float[np.ndarray, "n k"]) -> float:
-    """Return the share of examples whose likeliest class is right, 0 to 1; the first of equally likely ones counts."""
+    """Return the share of examples whose likeliest class is right, 0 to 1; of equals, the first counts."""
     return accuracy(true, probabilities.argmax(axis=1))
 
 
@@ -286,6 +286,7 @@ def find_metric(name: str, task: str) -> Metric:
     """
     if name not in METRICS:
         raise UserError(
-            f"Task {task!r}: there is no metric {name!r}.{did_you_mean(name, METRICS)} Metrics: {', '.join(METRICS)}."
+            f"Task {task!r}: there is no metric {name!r}.{did_you_mean(name, METRICS)} "
+            f"Metrics: {', '.join(METRICS)}."
         )
     return METRICS[name]

@@ -194,7 +194,7 @@ def make_evaluation(run: AgentRun) -> Sidecar:
 
 def evaluate_run(run: AgentRun) -> dict[str, Any]:
     """Return the evaluation of the stored trials as JSON values."""
-    return evaluate(run.trials(), run.task_entry, run.agent, baseline(run), run.task.reference)
+    return evaluate(run.trials(), run.task.entry, run.agent, baseline(run), run.task.reference)
 
 
 def baseline(run: AgentRun) -> Baseline:
@@ -222,12 +222,16 @@ class Written:
 def write_leaderboard(workspace: Workspace, registry: AgentRegistry) -> Written:
     """Compare all registered agents on all registered tasks and write `agents/leaderboard.json`.
 
-    Of a stored run whose evaluation is not up to date, as when the starter code was measured later, one is made.
+    Of tasks that some agent was run on, it names the agents that were not. Of a stored run whose evaluation is not
+    up to date, as when the starter code was measured later, one is made.
     """
     documents, missing = [], {}
     for task in registry.tasks:
-        for agent in registry.agents:
-            run = AgentRun(task, agent, workspace)
+        runs = [AgentRun(task, agent, workspace) for agent in registry.agents]
+        if not any(run.sidecar("run") for run in runs):
+            continue  # of the many tasks that there are, nobody misses those that no agent was tried on
+        for run in runs:
+            agent = run.agent
             try:
                 if run.sidecar("run") is None:
                     missing[f"{task.key}/{agent.key}"] = "not run yet"

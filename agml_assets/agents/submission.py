@@ -5,21 +5,19 @@ text, JSON or plain arrays. What it is worth is `scoring`.
 """
 
 import csv
-import errno
 import io
 import json
 import math
-import os
-import stat
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from agml_assets.agents.metrics import NotMeasurable, find_metric
+from agml_assets.agents.sandbox.paths import PathRefusedError, read_bytes
 from agml_assets.agents.task import AgentTask
 from agml_assets.errors import did_you_mean
 from agml_assets.registry.agents import Submission
@@ -92,8 +90,7 @@ def read_submission(task: AgentTask, folder: Path) -> pl.DataFrame:
 
 
 def validate(task: AgentTask, folder: Path) -> list[str]:
-    """Return what is wrong with the format of a workspace's submission, a sentence each; nothing where all is
-    well.
+    """Return what is wrong with the format of a workspace's submission, a sentence each; nothing if all is well.
 
     Says nothing of the answers. A task whose `eval.py` reads the workspace by itself has no declared format.
     """
@@ -150,7 +147,7 @@ def _choose(
         sources = sorted(given, key=int) if all(name.isdecimal() for name in given) else given
         if len(sources) != len(wanted):
             problems.append(
-                f"{declared.file}: it has {len(sources)} columns of probabilities; there are {len(wanted)} classes."
+                f"{declared.file}: it has {len(sources)} columns of probabilities for {len(wanted)} classes."
             )
             return {}, problems
     else:
@@ -405,40 +402,7 @@ def _text_column(name: str, array: np.ndarray) -> pl.Series:
 
 def _read_file(declared: Submission, folder: Path) -> bytes:
     """Return the content of the submission's file; nothing outside the workspace is opened, no link followed."""
-    most = declared.max_mb * 10**6
     try:
-        with open_regular(folder, declared.file) as stream:
-            content = stream.read(most + 1)
-    except FileNotFoundError:
-        raise InvalidSubmission([f"There is no submission: {declared.file} is not in the workspace."]) from None
-    except OSError as error:
-        reason = error.strerror or error
-        raise InvalidSubmission([f"{declared.file}: it cannot be read as a plain file: {reason}."]) from None
-    if len(content) > most:
-        raise InvalidSubmission([f"{declared.file}: it is larger than {declared.max_mb} MB."])
-    return content
-
-
-def open_regular(folder: Path, relative: str) -> BinaryIO:
-    """Open a regular file below a folder for reading; neither it nor a folder on the way may be a link.
-
-    Raises:
-        OSError: It is not there, is something else than a file, or a link is on the way.
-    """
-    *folders, name = Path(relative).parts
-    if Path(relative).is_absolute() or ".." in (*folders, name):
-        raise OSError(errno.EINVAL, "it lies outside the workspace")
-    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        for one in folders:
-            below = os.open(one, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
-            os.close(place)
-            place = below
-        # Without O_NONBLOCK, opening a pipe would wait for its other end.
-        handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=place)
-    finally:
-        os.close(place)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise OSError(errno.EINVAL, "it is no regular file")
-    return os.fdopen(handle, "rb")
+        return read_bytes(folder, declared.file, declared.max_mb * 10**6)
+    except (PathRefusedError, OSError) as error:
+        raise InvalidSubmission([f"The submission cannot be read: {error}."]) from None

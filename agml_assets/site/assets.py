@@ -18,8 +18,15 @@ from agml_assets.lineage import Artifact
 from agml_assets.locks import exclusive
 from agml_assets.recording import OWNERS, asset_key, table
 from agml_assets.report.artifacts import CARD, RESULT
-from agml_assets.site import embedding_plots
-from agml_assets.site.page_sources import FOLDER, copy_cards, find_cards, read_site_data, remove_old_plots
+from agml_assets.site import embedding_plots, page_agents
+from agml_assets.site.page_sources import (
+    FOLDER,
+    copy_cards,
+    find_cards,
+    read_site_data,
+    remove_old_plots,
+    remove_old_trials,
+)
 from agml_assets.site.pages import build_pages
 from agml_assets.site.plots import draw_plots
 from agml_assets.site.results import build_site_results, dump_results
@@ -99,7 +106,7 @@ def build_assets() -> Sequence[dg.AssetsDefinition]:
 
     @_site_asset(
         "pages",
-        "The site that people browse: leaderboard, comparison of models, models, embeddings, datasets.",
+        "The site that people browse: leaderboard, comparison of models, models, embeddings, agents, datasets.",
         "html",
         [CARD],
         [
@@ -107,6 +114,7 @@ def build_assets() -> Sequence[dg.AssetsDefinition]:
             *(dg.AssetKey(["leaderboard", name]) for name in _LEADERBOARD),
             dg.AssetKey(["evaluation", "report"]),
             dg.AssetKey(["compression", "leaderboard"]),
+            dg.AssetKey(["agents", "leaderboard"]),
         ],
     )
     def pages(context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Workspace]) -> dg.MaterializeResult:
@@ -120,10 +128,12 @@ def build_assets() -> Sequence[dg.AssetsDefinition]:
             copy_cards(cards, store)
             plots = draw_plots(data.models.report)
             plots |= embedding_plots.draw_plots(data.embeddings.leaderboard, data.embeddings.runs)
+            plots |= page_agents.draw_plots(data.agents.leaderboard)
             made = {**build_pages(data), **plots}
             for name, text in made.items():
                 store.write_text(folder / name, text)
             remove_old_plots(folder, plots)
+            remove_old_trials(folder, data.agents)
         facts = {
             "cards_count": float(len(cards)),
             "plots_count": float(len(plots)),

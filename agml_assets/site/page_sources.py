@@ -19,6 +19,7 @@ from agml_assets.registry.models import load_models
 from agml_assets.registry.tasks import load_tasks
 from agml_assets.report.artifacts import CARD, RESULT
 from agml_assets.settings import expand_path
+from agml_assets.site.page_agents import AgentResults, pairs_of, trial_files
 from agml_assets.site.page_embeddings import EmbeddingResults, submissions_of
 from agml_assets.site.page_models import ModelResults
 from agml_assets.site.pages import SiteData
@@ -35,6 +36,7 @@ _FILES = {
     "run_records": ("leaderboard/run_records.json", "not made yet; the job leaderboard makes it"),
     "model_report": ("evaluation/report.json", "not made yet; the job model_report makes it"),
     "submissions": ("compression/leaderboard.json", "not made yet; the job compression_leaderboard makes it"),
+    "agent_board": ("agents/leaderboard.json", "not made yet; the job agents makes it"),
     "reports": ("site/results.json", "not made yet; the asset site/results makes it"),
 }
 
@@ -74,13 +76,16 @@ def read_site_data(
         elif not entry.retired and entry.key not in cards:
             missing[entry.key] = "no card yet"
     names = site_names(registry)
-    report, submissions = found.pop("model_report", None), found.pop("submissions", None)
+    report, submissions, agents = (
+        found.pop(name, None) for name in ("model_report", "submissions", "agent_board")
+    )
     return SiteData(
         **found,
         catalogue=catalogue,
         cards={names[key]: card_file(key) for key in cards},
         models=read_models(store, report, names),
         embeddings=read_embeddings(store, submissions),
+        agents=read_agents(store, agents),
         missing=missing,
     )
 
@@ -127,6 +132,20 @@ def read_embeddings(store: ArtifactStore, leaderboard: Mapping[str, Any] | None)
     return EmbeddingResults(leaderboard, runs)
 
 
+def read_agents(store: ArtifactStore, leaderboard: Mapping[str, Any] | None) -> AgentResults:
+    """Return what there is of agents.
+
+    Args:
+        store: Where the evaluations of the leaderboard's pairs lie.
+        leaderboard: `agents/leaderboard.json`, or None.
+    """
+    found = {
+        (task, agent): _read(store, PLATFORM, f"agents/{task}/{agent}/evaluation.json")
+        for task, agent in pairs_of(leaderboard)
+    }
+    return AgentResults(leaderboard, {pair: one for pair, one in found.items() if one})
+
+
 def _step(store: ArtifactStore, subject: str, name: str, step: str) -> Mapping[str, Any]:
     """Return what an evaluation has stored; nothing where it is gone since the report was made."""
     model, kind = model_and_kind(name)
@@ -148,6 +167,14 @@ def remove_old_plots(folder: UPath, plots: Collection[str]) -> None:
     place = folder / PLOTS
     for old in place.glob("*.svg") if place.exists() else ():
         if f"{PLOTS}/{old.name}" not in plots:
+            old.unlink()
+
+
+def remove_old_trials(folder: UPath, agents: AgentResults) -> None:
+    """Remove pages of trials from the folder of the pages that are no longer made."""
+    made = set(trial_files(agents).values())
+    for old in folder.glob("trials_*.html") if folder.exists() else ():
+        if old.name not in made:
             old.unlink()
 
 

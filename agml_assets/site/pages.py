@@ -19,6 +19,14 @@ from markupsafe import Markup
 
 from agml_assets.evaluation.ways import FROZEN
 from agml_assets.leaderboard.catalogue import Catalogue
+from agml_assets.site.page_agents import (
+    AgentResults,
+    agents_data,
+    missing_agents,
+    trial_count,
+    trial_files,
+    trials_data,
+)
 from agml_assets.site.page_catalogue import catalogue_data
 from agml_assets.site.page_columns import shown
 from agml_assets.site.page_comparison import compared_entries, comparison_data
@@ -39,14 +47,15 @@ PAGES = {
     "model": "Model",
     "embeddings": "Embeddings",
     "submission": "Submission",
+    "agents": "Agents",
     "datasets": "Datasets",
     "dataset": "Dataset",
     "left_out": "Left out",
 }
-"""Title by name of each page; `<name>.html` is its file."""
+"""Title by name of each page; `<name>.html` is its file. Trials of an agent on a task have a page of their own."""
 
-_IN_NAVIGATION = ("index", "compare", "models", "embeddings", "datasets", "left_out")
-_SECTION_OF = {"dataset": "datasets", "model": "models", "submission": "embeddings"}
+_IN_NAVIGATION = ("index", "compare", "models", "embeddings", "agents", "datasets", "left_out")
+_SECTION_OF = {"dataset": "datasets", "model": "models", "submission": "embeddings", "trials": "agents"}
 
 
 @dataclass(frozen=True)
@@ -61,6 +70,7 @@ class SiteData:
         cards: Address of the card by name of the dataset, relative to the pages.
         models: Models, each way of answering by itself.
         embeddings: Compressed embeddings.
+        agents: Agents on tasks.
         missing: Reason by dataset or file that could not be shown.
     """
 
@@ -71,6 +81,7 @@ class SiteData:
     cards: Mapping[str, str] = field(default_factory=dict)
     models: ModelResults = field(default_factory=ModelResults)
     embeddings: EmbeddingResults = field(default_factory=EmbeddingResults)
+    agents: AgentResults = field(default_factory=AgentResults)
     missing: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -85,10 +96,11 @@ def build_pages(data: SiteData) -> dict[str, str]:
     count = Counter(run["dataset"] for run in board.get("runs") or ())
     catalogue = catalogue_data(data.catalogue.entries, data.reports, data.cards, count)
     agricultural = {name: facts.get("agricultural_task") for name, facts in (board.get("datasets") or {}).items()}
-    missing = {**data.missing, **missing_submissions(data.embeddings)}
+    missing = {**data.missing, **missing_submissions(data.embeddings), **missing_agents(data.agents)}
     left_out = left_out_data(data.board, data.run_records, missing)
     models = models_data(data.models, catalogue["name"], data.cards)
     embeddings = embeddings_data(data.embeddings)
+    agents = agents_data(data.agents)
     contents: dict[str, dict[str, Any]] = {
         "index": {"runs": runs},
         "compare": comparison_data(compared_entries(data.run_records, data.catalogue), agricultural),
@@ -96,6 +108,7 @@ def build_pages(data: SiteData) -> dict[str, str]:
         "model": {**models, "runs": runs_data(data.models, models)},
         "embeddings": embeddings,
         "submission": submissions_data(data.embeddings),
+        "agents": agents,
         "datasets": {"catalogue": catalogue},
         "dataset": {
             "catalogue": catalogue,
@@ -108,8 +121,16 @@ def build_pages(data: SiteData) -> dict[str, str]:
         **_headline(data, runs, len(missing), others=len(catalogue["name"]) - len(data.catalogue.entries)),
         **_models_headline(models),
         **_embeddings_headline(embeddings),
+        "agents": len(agents["agents"]["key"]),
+        "agent_tasks": len(agents["tasks"]["key"]),
+        "agent_trials": trial_count(data.agents),
+        "agents_left_out": len(agents["left_out"]["why"]["at"]),
     }
-    return {f"{name}.html": _render(name, content, numbers) for name, content in contents.items()}
+    pages = {f"{name}.html": _render(name, PAGES[name], content, numbers) for name, content in contents.items()}
+    for pair, file in trial_files(data.agents).items():
+        content = trials_data(data.agents.evaluations[pair])
+        pages[file] = _render("trials", f"{content['agent_name']}, {content['task_name']}", content, numbers)
+    return pages
 
 
 def _headline(data: SiteData, runs: Mapping[str, Any], missing: int, others: int) -> dict[str, Any]:
@@ -164,7 +185,7 @@ def _embeddings_headline(embeddings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _render(name: str, content: Mapping[str, Any], numbers: Mapping[str, Any]) -> str:
+def _render(name: str, title: str, content: Mapping[str, Any], numbers: Mapping[str, Any]) -> str:
     scripts = [_template("site.js"), _template(f"{name}.js")]
     current = _SECTION_OF.get(name, name)
     navigation = [(f"{page}.html", PAGES[page], page == current) for page in _IN_NAVIGATION]
@@ -172,7 +193,7 @@ def _render(name: str, content: Mapping[str, Any], numbers: Mapping[str, Any]) -
         _environment()
         .get_template(f"{name}.html")
         .render(
-            title=PAGES[name],
+            title=title,
             navigation=navigation,
             n=numbers,
             policy=_policy(scripts),

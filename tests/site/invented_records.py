@@ -7,7 +7,7 @@ import polars as pl
 
 from agml_assets.leaderboard.outputs import OUTPUTS, read_source
 from agml_assets.site.pages import SiteData
-from tests.site import invented_embeddings, invented_models
+from tests.site import invented_agents, invented_embeddings, invented_models
 
 CROPS = ("tomato", "rice", "maize", "coffee", "grape", "wheat", "apple", "bean")
 KINDS = {
@@ -157,7 +157,8 @@ def usual(folder):
     cards, missing = {first: "cards/first.html"}, {"never_run": "no report yet"}
     # One evaluated dataset has a page and a card; the other is not in the catalogue.
     models = invented_models.results(names={"beans": first, "rice": "rice"})
-    shown = {"reports": reports, "cards": cards, "models": models, "embeddings": invented_embeddings.usual()}
+    others = {"embeddings": invented_embeddings.usual(), "agents": invented_agents.usual()}
+    shown = {"reports": reports, "cards": cards, "models": models, **others}
     return site_of(folder, records, entries, **shown, missing=missing)
 
 
@@ -183,7 +184,8 @@ def hostile(folder):
     unavailable = {"metrics": {}, "score": {"unavailable": {"annotation": HOSTILE}}}
     reports = {name: report(date=HOSTILE), "constructor": unavailable, odd: 3}
     models = invented_models.hostile(HOSTILE)
-    shown = {"reports": reports, "models": models, "embeddings": invented_embeddings.hostile(HOSTILE)}
+    others = {"embeddings": invented_embeddings.hostile(HOSTILE), "agents": invented_agents.hostile(HOSTILE)}
+    shown = {"reports": reports, "models": models, **others}
     return site_of(folder, records, catalogue, **shown, missing={HOSTILE: HOSTILE})
 
 
@@ -203,6 +205,7 @@ def large(folder):
         reports=reports,
         models=invented_models.large(),
         embeddings=invented_embeddings.large(),
+        agents=invented_agents.large(),
     )
 
 

@@ -125,6 +125,7 @@ def test_refused_records_warnings_and_missing_datasets_are_all_listed(site):
     assert dict(zip(unpack(left_out["missing"]["name"]), unpack(left_out["missing"]["why"]), strict=True)) == {
         "never_run": "no report yet",
         "compression/never": "not evaluated yet: agml-assets compression evaluate never",
+        "agents/soil/gone": "not evaluated yet",
     }
     entries = sum(len(table["why"]["at"]) for table in left_out.values())
     assert all("Left out (" in page for page in pages.values())
@@ -267,8 +268,9 @@ def test_scripts_run_by_their_hash_and_nothing_else_does(site):
 
 
 def test_every_link_between_the_pages_resolves(site):
-    _, pages = site
-    assert set(pages) == {f"{name}.html" for name in PAGES}
+    data, pages = site
+    trials = {f"trials_{task}.{agent}.html" for task, agent in data.agents.evaluations}
+    assert set(pages) == {f"{name}.html" for name in PAGES} | trials
     for text in pages.values():
         named = set(re.findall(r"""["'`]([a-z_]+\.html)""", text))
         assert named <= set(pages)
@@ -335,7 +337,7 @@ def test_any_number_of_datasets_has_pages_and_those_without_a_report_are_named(r
     named = dict(zip(unpack(missing["name"]), unpack(missing["why"]), strict=True))
     assert {key: named[key] for key in keys[n:]} == dict.fromkeys(keys[n:], "no report yet")
     assert named["leaderboard/board.json"] == "not made yet; the job leaderboard makes it"
-    assert facts["missing_datasets_count"] == len(named) == 3 - n + 4
+    assert facts["missing_datasets_count"] == len(named) == 3 - n + 5
     assert facts["cards_count"] == n
 
 

@@ -163,7 +163,7 @@ def test_axe_finds_no_barrier(browser, sites, name, page, width, theme):
 
 def test_nothing_but_web_addresses_and_pages_becomes_a_link(browser, sites):
     data, place = sites("hostile")
-    inside = (*(f"{name}.html" for name in PAGES), "cards/", "plots/")
+    inside = (*(f"{name}.html" for name in PAGES), "cards/", "plots/", "trials_")
     for page in PAGES:
         look(browser, address(place, page, data))
         links = "return [...document.querySelectorAll('a[href], [src]')].map(a => a.getAttribute('href') || a.src)"

@@ -115,7 +115,8 @@ def arguments(confinement: Confinement, env: Mapping[str, str], accounts: int) -
     found += ["--clearenv"]
     for name, value in (_environment(one) | dict(env)).items():
         found += ["--setenv", name, value]
-    return [*found, "--perms", "0644", "--ro-bind-data", str(accounts), "/etc/passwd", "--chdir", str(WORKSPACE)]
+    found += ["--perms", "0644", "--ro-bind-data", str(accounts), "/etc/passwd", "--remount-ro", "/"]
+    return [*found, "--chdir", str(WORKSPACE)]
 
 
 def within(confinement: Confinement, command: list[str]) -> list[str]:

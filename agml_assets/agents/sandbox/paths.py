@@ -45,11 +45,13 @@ def read_bytes(root: Path, relative: str, most: int) -> bytes:
     with _folder(root, folders, relative) as folder:
         # Not blocking: opening a pipe that nobody writes to would wait for ever.
         handle = _open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, folder, relative)
-    with os.fdopen(handle, "rb") as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise PathRefusedError(f"{relative!r} is no plain file")
-        content = file.read(most + 1)
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            content = file.read(most + 1)
+    finally:
+        os.close(handle)
     if len(content) > most:
         raise PathRefusedError(f"{relative!r} is larger than {most:,} bytes")
     return content

@@ -7,6 +7,7 @@ classes.
 import json
 import os
 import shutil
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ NEEDED = (IMAGE_INDEX, PIXELS, EMBEDDINGS, DUPLICATE_GROUPS)
 """Artifacts that a task is made from."""
 
 SIDE = 64
-"""Pixels across and down of the images that an agent gets: enough to tell leaves apart, and quick to learn from."""
+"""Pixels across and down of the images that an agent gets: enough to tell leaves apart, quick to learn from."""
 
 FLIPPED_SHARE = 0.08
 """Of the labels, that are changed: about what label noise is found to be in curated image sets (Northcutt,
@@ -42,30 +43,30 @@ Mueller 2021, arXiv:2103.14749: up to 10 %)."""
 
 LEAST_FLIPPED = 10
 LEAST_IMAGES = 40
-"""Fewer images make no task: a quarter of the labels would have to be changed, and a split would test a handful."""
+"""Fewer make no task: more than a quarter of the labels would be changed, and a split would test a handful."""
 
 _LEAST_TESTED = 5
 _MOST_IMAGES = 20_000  # 245 MB at 64 pixels; of larger datasets so many are drawn
 _BLOCK = 256  # images scaled at once
 
 CLASSIFIER_PROBLEM = """\
-Images are to be sorted into {n_classes} classes: {classes}. `data/train.npz` holds {n_train:,} `images`
-({side} x {side} pixels, RGB, 0 to 255) and their `labels`, numbers from 0 in the order of `data/classes.json`;
+Images are to be sorted into {n_classes} classes: {classes}. `data/train.npz` holds {n_train:,} `images` ({side} x
+{side} pixels, RGB, 0 to 255) and their `labels`, numbers from 0 in the order of `data/classes.json`;
 `data/test.npz` holds {n_test:,} `images` and their `ids`, without labels. No test image has a copy among the
-training images. `train.py` trains a simple model and writes `submission.csv` with the columns `id` and
-`label`, a row for every test image.
+training images. `train.py` trains a simple model and writes `submission.csv` with the columns `id` and `label`, a
+row for every test image.
 
 Improve it: {measure} on the test images is your score. NumPy and scikit-learn are installed; there is no network.
 Judge models on a part of the training images, and leave your best predictions in `submission.csv`.
 """
 
 MISLABELLED_PROBLEM = """\
-Some of these images carry a wrong label: {n_flipped:,} of {n:,} labels, or nearly so, were changed at random
-to another class for this task. `data/images.npz` holds the `images` ({side} x {side} pixels, RGB, 0 to 255),
-their `labels`, right or wrong, numbers from 0 in the order of `data/classes.json` ({classes}), and their
-`ids`. Copies of an image were changed alike. Mistakes that the dataset had before do not count. `train.py`
-makes a first guess and writes `submission.csv` with the columns `id` and `suspicion`, a row for every image:
-the larger the number, the likelier the label was changed.
+Some of these images carry a wrong label: {n_flipped:,} of {n:,} labels were changed at random to another class for
+this task. `data/images.npz` holds the `images` ({side} x {side} pixels, RGB, 0 to 255), their `labels`, right or
+wrong, numbers from 0 in the order of `data/classes.json` ({classes}), and their `ids`. Copies of an image were
+changed alike. Mistakes that the dataset had before do not count. `train.py` makes a first guess and writes
+`submission.csv` with the columns `id` and `suspicion`, a row for every image: the larger the number, the likelier
+the label was changed.
 
 Improve it: the average precision of your ranking is your score, the higher the better. NumPy and scikit-learn are
 installed; there is no network. Leave your best ranking in `submission.csv`.
@@ -141,7 +142,7 @@ def dataset_identity(entry: AgentTaskEntry, workspace: Workspace) -> dict[str, A
 
 
 def dataset_hidden(entry: AgentTaskEntry, workspace: Workspace) -> tuple[Path, ...]:
-    """Return where the images and labels could be found again: the dataset's own places, and who draws the sample."""
+    """Return where images and labels could be found again: the dataset's own places, and who draws the sample."""
     assert entry.dataset is not None
     registered = workspace.registry.get(entry.dataset)
     places = [Path(__file__).parents[2]]
@@ -158,7 +159,8 @@ def _load(bench: DatasetWorkspace, entry: AgentTaskEntry) -> _Images:
     labels = usable_images(index)["label"].to_numpy().astype(np.int64)
     if not len(labels) == len(pixels) == len(embeddings) == groups.height:
         raise UserError(
-            f"Dataset {bench.key!r}: its artifacts do not fit together; some are older than others. {_command(bench)}"
+            f"Dataset {bench.key!r}: its artifacts do not fit together; some are older than others. "
+            f"{_command(bench)}"
         )
     _refuse_unfit(bench, labels)
     rng = np.random.default_rng(int(blake3(json.dumps([entry.goal, *digests]).encode()).hexdigest()[:16], 16))
@@ -207,8 +209,8 @@ def _make_classifier(entry: AgentTaskEntry, bench: DatasetWorkspace, images: _Im
     train, test = (images.rng.permutation(np.flatnonzero(part)) for part in (~tested, tested))
     if len(test) < _LEAST_TESTED or len(np.unique(images.labels[test])) < 2:
         raise UserError(
-            f"Dataset {bench.key!r}: {len(test)} images of {len(np.unique(images.labels[test]))} classes are left to "
-            f"test; a task needs {_LEAST_TESTED} of two classes. It has too few images that are no copies."
+            f"Dataset {bench.key!r}: {len(test)} images of {len(np.unique(images.labels[test]))} classes are "
+            f"left to test; a task needs {_LEAST_TESTED} of two classes. It has too few images that are no copies."
         )
     ids = _new_ids(len(test))
     data = stage.public / "data"
@@ -225,10 +227,15 @@ def _make_classifier(entry: AgentTaskEntry, bench: DatasetWorkspace, images: _Im
         "direction": "higher",
         "submission": Submission(id_column="id", columns={"label": "integer"}),
     }
-    problem = CLASSIFIER_PROBLEM.format(
-        n_classes=len(images.names), classes=_list(images.names), n_train=len(train), n_test=len(test), side=SIDE,
+    problem = _fill(
+        CLASSIFIER_PROBLEM,
+        n_classes=len(images.names),
+        classes=_list(images.names),
+        n_train=len(train),
+        n_test=len(test),
+        side=SIDE,
         measure=_MEASURES[metric],
-    )  # fmt: skip
+    )
     return Made(
         entry.model_copy(update=decided),
         problem,
@@ -250,8 +257,12 @@ def _make_mislabelled(entry: AgentTaskEntry, bench: DatasetWorkspace, images: _I
         "direction": "higher",
         "submission": Submission(id_column="id", columns={"suspicion": "number"}),
     }
-    problem = MISLABELLED_PROBLEM.format(
-        n_flipped=int(flipped.sum()), n=len(given), side=SIDE, classes=_list(images.names)
+    problem = _fill(
+        MISLABELLED_PROBLEM,
+        n_flipped=int(flipped.sum()),
+        n=len(given),
+        side=SIDE,
+        classes=_list(images.names),
     )
     folds = grouped_splits(given, images.groups, len(images.names), bench.settings)["fold"].to_numpy()
     probabilities = out_of_fold(images.embeddings, given, folds, len(images.names))
@@ -310,6 +321,12 @@ def _new_ids(n: int) -> np.ndarray:
     return np.array([f"{place:0{width}}" for place in range(n)])
 
 
+def _fill(text: str, **facts: object) -> str:
+    """Return a text with facts filled in, its lines broken anew."""
+    filled = text.format(**facts)
+    return "\n\n".join(textwrap.fill(part, 110, break_long_words=False) for part in filled.split("\n\n")) + "\n"
+
+
 def _list(names: list[str]) -> str:
     shown = ", ".join(names[:30])
     return shown if len(names) <= 30 else f"{shown}, and {len(names) - 30} more"
@@ -331,6 +348,6 @@ def _read(bench: DatasetWorkspace, artifact: Artifact) -> Any:
         return bench.store.read(bench.key, artifact.file)
     except FileNotFoundError:
         raise UserError(
-            f"Dataset {bench.key!r}: {artifact.key} was removed to save space. With the setting `keep_pixels: true`: "
-            f"agml-assets run --dataset {bench.key} --phases 1 2 --force"
+            f"Dataset {bench.key!r}: {artifact.key} was removed to save space. With the setting "
+            f"`keep_pixels: true`: agml-assets run --dataset {bench.key} --phases 1 2 --force"
         ) from None

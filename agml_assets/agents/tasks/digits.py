@@ -29,7 +29,7 @@ in `submission.csv`.
 
 
 def make_digits(entry: AgentTaskEntry, stage: Stage) -> Made:
-    """Make the task: two thirds of the labels public, the rest private; order and ids tell nothing of the source."""
+    """Make the task: three of five labels public, the others private; order and ids tell nothing of the source."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
     from sklearn.svm import SVC

@@ -102,7 +102,8 @@ def _read_list(dataset: Path) -> Mapping[str, str]:
         raise UserError(f"The list of images {dataset} does not exist.") from None
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise UserError(
-            f"The list of images {dataset} must be JSON with `images`, each with `file_name` and `coco_url` ({error})."
+            f"The list of images {dataset} must be JSON with `images`, each with `file_name` and "
+            f"`coco_url` ({error})."
         ) from None
     for name, url in images:
         if not isinstance(name, str) or not name or Path(name).name != name or name in (".", "..", SUMS):
@@ -169,7 +170,7 @@ def _read_sums(file: Path) -> dict[str, str]:
     return {str(name): str(digest) for name, digest in found.items()} if isinstance(found, dict) else {}
 
 
-def _write_sums(file: Path, sums: Mapping[str, str]) -> None:
+def _write_sums(file: Path, sums: dict[str, str]) -> None:
     with Unfinished(file.parent, file.name) as stage:
         stage.write_text(json.dumps(dict(sorted(sums.copy().items())), indent=0))
         stage.chmod(0o644)

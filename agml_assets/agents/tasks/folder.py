@@ -10,15 +10,27 @@ import os
 import shutil
 import stat
 import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import polars as pl
 
+from agml_assets.agents.sandbox.confinement import Confinement, free_user
+from agml_assets.agents.sandbox.execute import run_confined
 from agml_assets.agents.submission import InvalidSubmission
 from agml_assets.agents.task import AgentTask, Verdict
 from agml_assets.agents.tasks.splits import SPLITS, Split
-from agml_assets.agents.tasks.stage import Made, Stage, content_digest, copy_tree, refuse_links_outside
+from agml_assets.agents.tasks.stage import (
+    Made,
+    Stage,
+    content_digest,
+    copy_tree,
+    link_or_copy,
+    refuse_links_outside,
+    state_of,
+)
 from agml_assets.errors import UserError, did_you_mean
 from agml_assets.registry.agents import AgentTaskEntry, Submission, task_folder
 
@@ -30,6 +42,10 @@ ANSWER_FILES = ("answers.csv", "answer.csv")
 
 _MOST_FILES = 100_000  # of a workspace that is scored by eval.py
 _TYPES = {"number": pl.Float64, "integer": pl.Int64, "text": pl.String}
+
+_ACCOUNT = Path("/opt/kaggle")  # where prepare.py sees the account
+
+_PREPARE = "import os, runpy; os.chdir('scripts'); runpy.run_path('prepare.py', run_name='__main__')"
 
 # What runs in the sandbox. Standard output is set aside before anything of the task is imported, so that what
 # it prints goes to standard error and is not taken for the score.
@@ -91,14 +107,21 @@ def make_from_folder(entry: AgentTaskEntry, stage: Stage, *, python: Path) -> Ma
     return Made(entry, problem, tuple(sorted(public)), patterns)
 
 
-def folder_identity(entry: AgentTaskEntry) -> str:
-    """Return the identity of a task's folder: what its files hold, caches of Python apart.
+def folder_identity(entry: AgentTaskEntry, known: Mapping[str, str]) -> dict[str, str]:
+    """Return the `content` of a task's folder, a digest of its files, and their `state`, which is quick to tell.
+
+    Args:
+        entry: A manifest with a folder.
+        known: What was returned another time; its content is taken where the state is the same.
 
     Raises:
         UserError: The folder is not in the format.
     """
     source = _require_folder(entry)
-    return content_digest((source / "env", source / "scripts"))
+    parts = (source / "env", source / "scripts")
+    state = state_of(parts)
+    content = known["content"] if known.get("state") == state else content_digest(parts)
+    return {"content": content, "state": state}
 
 
 def is_read_only(path: str, patterns: tuple[str, ...]) -> bool:
@@ -144,40 +167,54 @@ def protected_parts(env: Path, patterns: tuple[str, ...]) -> list[str]:
 
 
 def run_prepare(entry: AgentTaskEntry, work: Path, python: Path) -> None:
-    """Run a task's `prepare.py` on a copy, with network, nothing but the copy writable; nothing where there is
-    none.
+    """Run a task's `prepare.py`, if it has one, on a copy: with network, nothing but the copy writable.
 
     Raises:
         UserError: It fails, with the end of what it said and what the manifest says about it.
     """
-    from agml_assets.agents.sandbox.confinement import Confinement
-    from agml_assets.agents.sandbox.execute import run_confined
-
     scripts = work / "scripts"
     if not (scripts / "prepare.py").is_file() or (scripts / PREPARED).is_file():
         return
-    bound, environment = {}, {}
-    if named := os.environ.get("KAGGLE_CONFIG_DIR"):
-        bound[".kaggle"] = Path(named)
-        environment["KAGGLE_CONFIG_DIR"] = "/workspace/.kaggle"
-    confinement = Confinement(workspace=work, read_only=bound, python=python, limits=entry.limits, network=True)
-    finished = run_confined(
-        [
-            str(python),
-            "-c",
-            "import os, runpy; os.chdir('scripts'); runpy.run_path('prepare.py', run_name='__main__')",
-        ],
-        confinement,
-        timeout_s=entry.limits.seconds,
-        stdin=b"\n"
-        * 10,  # some wait for a key to be pressed; accounts and rules are checked by who serves the data
-        env=environment,
-    )
+    with tempfile.TemporaryDirectory(prefix="agml-account-") as place, _given(work, place) as user:
+        bound, environment = {}, {}
+        if named := os.environ.get("KAGGLE_CONFIG_DIR"):
+            account = Path(place) / "kaggle"
+            shutil.copytree(named, account)  # the user's own files are for nobody else to read
+            _give(account, user)
+            bound, environment = {str(_ACCOUNT): account}, {"KAGGLE_CONFIG_DIR": str(_ACCOUNT)}
+        finished = run_confined(
+            [str(python), "-c", _PREPARE],
+            Confinement(work, python, entry.limits, bound=bound, network=True, user=user),
+            timeout_s=entry.limits.seconds,
+            stdin=b"\n" * 10,  # some wait for a key; accounts and rules are checked by who serves the data
+            env=environment,
+        )
     if finished.stopped or finished.returncode:
         why = _ending(finished.stopped, finished.returncode, finished.stderr)
         raise UserError(f"Task {entry.key!r}: its prepare.py failed: {why} {entry.preparation.note}".strip())
     (scripts / PREPARED).write_text("success")
-    shutil.rmtree(work / ".kaggle", ignore_errors=True)
+
+
+@contextmanager
+def _given(folder: Path, *others: str) -> Iterator[int]:
+    """Let the sandbox's user own a folder, and have it back; yields the user."""
+    user = free_user(0)
+    if os.geteuid() == 0:
+        for other in others:
+            Path(other).chmod(0o755)
+    _give(folder, user)
+    try:
+        yield user
+    finally:
+        _give(folder, os.geteuid())
+
+
+def _give(folder: Path, user: int) -> None:
+    """Change the owner of a folder and all in it, where we may; links themselves, not what they lead to."""
+    if os.geteuid() != 0:
+        return
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, user, user, follow_symlinks=False)
 
 
 def evaluate(task: AgentTask, folder: Path, python: Path) -> Verdict:
@@ -192,9 +229,6 @@ def evaluate(task: AgentTask, folder: Path, python: Path) -> Verdict:
         folder: The workspace; links in it are left out, so that none leads to the answers.
         python: Interpreter.
     """
-    from agml_assets.agents.sandbox.confinement import Confinement
-    from agml_assets.agents.sandbox.execute import run_confined
-
     limits = task.entry.limits
     with tempfile.TemporaryDirectory(prefix="agml-scoring-") as place:
         workspace, copy = Path(place) / "workspace", Path(place) / "submission"
@@ -206,10 +240,12 @@ def evaluate(task: AgentTask, folder: Path, python: Path) -> Verdict:
         finished = run_confined(
             [str(python), "-c", _EVALUATE],
             Confinement(
-                workspace=workspace,
+                workspace,
+                python,
+                limits,
                 read_only={"submission": copy, "task": task.private},
-                python=python,
-                limits=limits,
+                writable=False,
+                user=free_user(0),
             ),
             timeout_s=limits.seconds_per_command,
         )
@@ -229,8 +265,9 @@ def _require_folder(entry: AgentTaskEntry) -> Path:
     for part in ("env", "scripts/research_problem.txt"):
         if not (source / part).exists():
             raise UserError(
-                f"Task {entry.key!r}: {source / part} does not exist. A task's folder has `env/`, with what the agent "
-                f"starts from, and `scripts/research_problem.txt`, with what it is told. {entry.preparation.note}".strip()
+                f"Task {entry.key!r}: {source / part} does not exist. A task's folder has `env/`, with what the "
+                "agent starts from, and `scripts/research_problem.txt`, with what it is told. "
+                + entry.preparation.note
             )
     refuse_links_outside(source / "env", entry.key)
     return source
@@ -252,19 +289,11 @@ def _keep_scorer(entry: AgentTaskEntry, work: Path, stage: Stage) -> None:
     """Put `scripts/` and, beside it, all of `env/` among the private files: scorers look for both."""
     if not (work / "scripts" / "eval.py").is_file():
         raise UserError(
-            f"Task {entry.key!r}: its folder has no scripts/eval.py. Write one with get_score(folder), or let the manifest "
-            "give `metric` and `submission`, or say `scored: false`."
+            f"Task {entry.key!r}: its folder has no scripts/eval.py. Write one with get_score(folder), or let the "
+            "manifest give `metric` and `submission`, or say `scored: false`."
         )
     shutil.copytree(work / "scripts", stage.private / "scripts", symlinks=True)
-    shutil.copytree(work / "env", stage.private / "env", symlinks=True, copy_function=_link_or_copy)
-
-
-def _link_or_copy(source: str, target: str) -> None:
-    """Give a file a second name rather than a second place on the disk; links are copied as links."""
-    if Path(source).is_symlink():
-        Path(target).symlink_to(Path(source).readlink())
-    else:
-        os.link(source, target)
+    shutil.copytree(work / "env", stage.private / "env", symlinks=True, copy_function=link_or_copy)
 
 
 def _read_answers(entry: AgentTaskEntry, scripts: Path) -> pl.DataFrame:
@@ -278,8 +307,8 @@ def _read_answers(entry: AgentTaskEntry, scripts: Path) -> pl.DataFrame:
     file = next((scripts / name for name in ANSWER_FILES if (scripts / name).is_file()), None)
     if file is None:
         raise UserError(
-            f"Task {entry.key!r}: its manifest gives a metric, and {scripts.name}/ holds no {ANSWER_FILES[0]}. Put the "
-            "answers there: the columns of a submission, a row for every example."
+            f"Task {entry.key!r}: its manifest gives a metric, and scripts/ holds no {ANSWER_FILES[0]}. Put "
+            "the answers there: the columns of a submission, a row for every example."
         )
     try:
         frame = pl.read_csv(file, infer_schema=False, separator=declared.separator)
@@ -341,18 +370,15 @@ def _copy_regular(source: Path, target: Path, most_bytes: int) -> None:
                 count, size = count + 1, size + status.st_size
                 if count > _MOST_FILES or size > most_bytes:
                     raise InvalidSubmission(
-                        [
-                            f"The workspace has more than {_MOST_FILES} files or {most_bytes // 10**6} MB: too much to score."
-                        ]
+                        [f"The workspace has more than {_MOST_FILES} files or {most_bytes // 10**6} MB."]
                     )
                 with (into / name).open("xb") as copy:
                     shutil.copyfileobj(content, copy)
 
 
-def _ending(stopped: object, returncode: int, stderr: str | bytes) -> str:
+def _ending(stopped: str, returncode: int, stderr: bytes) -> str:
     """Return how a command ended, in words: what stopped it, else the last line that it said."""
     if stopped:
         return f"it was stopped ({stopped})."
-    text = stderr.decode(errors="replace") if isinstance(stderr, bytes) else stderr
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip() for line in stderr.decode(errors="replace").splitlines() if line.strip()]
     return f"{lines[-1][:300].rstrip('.')}." if lines else f"it ended with code {returncode}."

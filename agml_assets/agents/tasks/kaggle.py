@@ -35,8 +35,8 @@ def download_competition(competition: str, folder: Path) -> Path:
     command = shutil.which("kaggle")
     if command is None:
         raise UserError(
-            f"The files of the Kaggle competition {competition!r} are downloaded by the `kaggle` command, which is not "
-            "installed: pip install kaggle"
+            f"The files of the Kaggle competition {competition!r} are downloaded by the `kaggle` command, which "
+            "is not installed: pip install kaggle"
         )
     folder.mkdir(parents=True, exist_ok=True)
     logger.info("Downloading the files of the Kaggle competition %s to %s.", competition, folder)
@@ -93,8 +93,8 @@ def _require_account(competition: str) -> Path:
     account = Path(named).expanduser().absolute()
     if not any((account / name).is_file() for name in _ACCOUNT_FILES):
         raise UserError(
-            f"The Kaggle competition {competition!r} needs an account: there is no kaggle.json in {account}, which "
-            f"${ACCOUNT} names. {steps}"
+            f"The Kaggle competition {competition!r} needs an account: there is no kaggle.json in {account}, "
+            f"which ${ACCOUNT} names. {steps}"
         )
     return account
 
@@ -103,7 +103,7 @@ def _explain(competition: str, said: str) -> str:
     page = f"https://www.kaggle.com/competitions/{competition}"
     lower = said.lower()
     if "403" in said or "forbidden" in lower or "accept" in lower:
-        return f"Kaggle refuses the files of {competition!r}: accept the competition's rules on {page}/rules, then try again."
+        return f"Kaggle refuses the files of {competition!r}: accept its rules on {page}/rules, then try again."
     if "401" in said or "unauthorized" in lower:
         return (
             f"Kaggle does not know the account in ${ACCOUNT}: make a new token on https://www.kaggle.com/settings."

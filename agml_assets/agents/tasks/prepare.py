@@ -18,7 +18,7 @@ from agml_assets.agents.task import AgentTask
 from agml_assets.agents.tasks.dataset import dataset_hidden, dataset_identity, make_from_dataset
 from agml_assets.agents.tasks.digits import ANSWERS_INSIDE, installed_answers, make_digits
 from agml_assets.agents.tasks.folder import folder_identity, make_from_folder
-from agml_assets.agents.tasks.stage import Made, Stage, content_digest, state_of
+from agml_assets.agents.tasks.stage import Made, Stage, content_digest, make_readable, state_of
 from agml_assets.errors import UserError
 from agml_assets.locks import Unfinished, exclusive
 from agml_assets.registry.agents import DIGITS, AgentTaskEntry
@@ -29,13 +29,19 @@ logger = logging.getLogger(__name__)
 
 MARKER = "prepared.json"
 _PARTS = ("env", "public", "private")
+_SAID = {
+    *("identity", "source", "content", "state", "digest"),
+    *("problem", "read_only", "public", "decided", "reference", "hidden"),
+}
 _VERSION = "1"  # changed whenever the code would make other files from the same source
 _ANSWERS_OF = (
     "import importlib.util as u, os; s = u.find_spec('sklearn'); print(os.path.dirname(s.origin) if s else '')"
 )
 
 
-def prepare_task(entry: AgentTaskEntry, workspace: Workspace, *, python: Path) -> AgentTask:
+def prepare_task(
+    entry: AgentTaskEntry, workspace: Workspace, *, python: Path, downloads: Path | None = None
+) -> AgentTask:
     """Put the files of a task in place, unless they are, and return it.
 
     What was downloaded is kept when the rest fails; nothing is written into a task's or a dataset's own
@@ -45,6 +51,7 @@ def prepare_task(entry: AgentTaskEntry, workspace: Workspace, *, python: Path) -
         entry: The manifest.
         workspace: Registry of datasets, settings and store.
         python: Interpreter for the task's scripts.
+        downloads: Where downloaded images are kept; by default beside the task.
 
     Raises:
         UserError: Its source is not as it must be; it says what to do.
@@ -54,20 +61,21 @@ def prepare_task(entry: AgentTaskEntry, workspace: Workspace, *, python: Path) -
     place = _place(entry, workspace)
     lock = workspace.store.local_folder(PLATFORM, "locks") / f"agents.{entry.key}.lock"
     with exclusive(lock, f"task {entry.key}", "prepare"):
-        identity = _identity(entry, workspace)
         marker = _read_marker(place)
+        identity, source = _identity(entry, workspace, marker)
         if marker is not None and not _changed(marker, place, identity):
             return _open(entry, workspace, place, marker)
-        stage = Stage(place / "making", place / "downloads")
+        stage = Stage(place / "making", place / "downloads", downloads or place / "downloads" / "images")
         stage.make()
         made = _make(entry, workspace, stage, python)
         hidden = [str(path) for path in (*made.hidden, *_answers_of(entry, python))]
         (place / MARKER).unlink(missing_ok=True)
         for part in _PARTS:
             shutil.rmtree(place / part, ignore_errors=True)
+            make_readable(stage.folder / part)
             (stage.folder / part).rename(place / part)
         shutil.rmtree(stage.folder)
-        marker = _describe(made, place, identity, hidden)
+        marker = _describe(made, place) | {"identity": identity, "source": source, "hidden": hidden}
         _write_marker(place, marker)
         logger.info("Task %s is ready in %s.", entry.key, place)
         return _open(entry, workspace, place, marker)
@@ -86,7 +94,7 @@ def open_task(entry: AgentTaskEntry, workspace: Workspace) -> AgentTask:
         raise UserError(
             f"Task {entry.key!r} is not prepared. {entry.preparation.note} Run: {command}".replace("  ", " ")
         )
-    if reason := _changed(marker, place, _identity(entry, workspace)):
+    if reason := _changed(marker, place, _identity(entry, workspace, marker)[0]):
         raise UserError(f"Task {entry.key!r}: {reason} since it was prepared. Run: {command}")
     return _open(entry, workspace, place, marker)
 
@@ -103,37 +111,41 @@ def _make(entry: AgentTaskEntry, workspace: Workspace, stage: Stage, python: Pat
     return make_from_folder(entry, stage, python=python)
 
 
-def _identity(entry: AgentTaskEntry, workspace: Workspace) -> str:
-    """Return what the files of a task are made from today."""
+def _identity(
+    entry: AgentTaskEntry, workspace: Workspace, marker: Mapping[str, Any] | None
+) -> tuple[str, Mapping[str, Any]]:
+    """Return what the files of a task are made from today: a digest, and what it stands for beside the manifest.
+
+    Files of a folder that look as they did when the task was prepared are not read again.
+    """
     if entry.dataset == DIGITS:
         starter = Path(__file__).with_name("starters") / "digits.py"
         answers = installed_answers()
-        source: Any = [file_digest(path) for path in (starter, answers) if path is not None and path.is_file()]
+        files = [path for path in (starter, answers) if path is not None and path.is_file()]
+        source: dict[str, Any] = {"content": [file_digest(path) for path in files]}
     elif entry.dataset is not None:
-        source = dataset_identity(entry, workspace)
+        source = {"content": dataset_identity(entry, workspace)}
     else:
-        source = folder_identity(entry)
+        source = dict(folder_identity(entry, marker["source"] if marker is not None else {}))
     manifest = entry.model_dump(
         mode="json", include={"dataset", "goal", "metric", "direction", "submission", "scored", "preparation"}
     )
-    return _digest([_VERSION, source, manifest])
+    return _digest([_VERSION, source["content"], manifest]), source
 
 
-def _describe(made: Made, place: Path, identity: str, hidden: list[str]) -> dict[str, Any]:
-    """Return the marker of a task whose files are in place."""
+def _describe(made: Made, place: Path) -> dict[str, Any]:
+    """Return what the marker says of a task whose files are in place."""
     folders = [place / part for part in _PARTS]
     decided = made.entry.model_dump(mode="json", include={"metric", "direction", "submission"})
     content = content_digest(folders)
     told = {"problem": made.problem, "read_only": list(made.read_only), "public": list(made.public)}
     return {
-        "identity": identity,
         "content": content,
         "state": state_of(folders),
         "digest": _digest([content, told, decided]),
         **told,
         "decided": decided,
         "reference": made.reference,
-        "hidden": hidden,
     }
 
 
@@ -188,19 +200,7 @@ def _read_marker(place: Path) -> dict[str, Any] | None:
         marker = json.loads((place / MARKER).read_text())
     except (OSError, ValueError):
         return None
-    known = {
-        "identity",
-        "content",
-        "state",
-        "digest",
-        "problem",
-        "read_only",
-        "public",
-        "decided",
-        "reference",
-        "hidden",
-    }
-    return marker if isinstance(marker, dict) and marker.keys() == known else None
+    return marker if isinstance(marker, dict) and marker.keys() == _SAID else None
 
 
 def _write_marker(place: Path, marker: Mapping[str, Any]) -> None:

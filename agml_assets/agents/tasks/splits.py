@@ -5,7 +5,6 @@ that its scores stay comparable. Downloads are in `kaggle` and `fathomnet`.
 """
 
 import json
-import os
 import pickletools
 import random
 import shutil
@@ -22,7 +21,7 @@ from jaxtyping import Int
 from agml_assets.agents.metrics import write_mask
 from agml_assets.agents.tasks.fathomnet import download_images
 from agml_assets.agents.tasks.kaggle import download_competition, extract
-from agml_assets.agents.tasks.stage import Stage
+from agml_assets.agents.tasks.stage import Stage, link_or_copy
 from agml_assets.errors import UserError
 from agml_assets.registry.agents import AgentTaskEntry
 
@@ -267,7 +266,7 @@ def _make_fathomnet(entry: AgentTaskEntry, env: Path, stage: Stage) -> tuple[lis
     order = shuffled(listed.height)
     train, test = listed[order[:cut]], listed[order[cut:]]
     boxes = found / "object_detection"
-    download_images(boxes / "train.json", stage.downloads / "images")
+    download_images(boxes / "train.json", stage.images)
     document = json.loads((boxes / "train.json").read_text())
     known, asked = split_coco(document, json.loads((boxes / "eval.json").read_text()), set(test["id"]))
     _publish(stage, {"multilabel_classification/train": train})
@@ -276,12 +275,12 @@ def _make_fathomnet(entry: AgentTaskEntry, env: Path, stage: Stage) -> tuple[lis
         file.parent.mkdir(exist_ok=True)
         file.write_text(json.dumps(content))
     (stage.public / "images").mkdir()
-    for image in document["images"]:  # a second name, not a second place on the disk
-        os.link(stage.downloads / "images" / image["file_name"], stage.public / "images" / image["file_name"])
+    for image in document["images"]:
+        link_or_copy(stage.images / image["file_name"], stage.public / "images" / image["file_name"])
     _move(found / "category_key.csv", stage, "category_key.csv")
     # Images of the training set: none of them is out of sample.
     stage.write_answers(test.select("id", "categories", pl.lit(0.0).alias("osd")))
-    note = "All test images come from the training set of the competition, so that `osd` does not count; give any number."
+    note = "All test images come from the competition's training set, so `osd` does not count; give any number."
     return ["multilabel_classification", "object_detection", "images", "category_key.csv"], note
 
 
@@ -342,15 +341,15 @@ def _make_imdb(entry: AgentTaskEntry, env: Path, stage: Stage) -> tuple[list[str
 
 
 def publish_reviews(train: pl.DataFrame, test: pl.DataFrame, stage: Stage) -> tuple[list[str], str]:
-    """Write reviews: `text` and `label` to learn from, `text` and `idx` to predict; the labels of these are private."""
+    """Write reviews: `text` and `label` to learn from, `text` and `idx` to predict, whose labels are private."""
     (stage.public / "data").mkdir()
     train.write_parquet(stage.public / "data" / "train.parquet")
     numbered = test.with_row_index("idx").with_columns(pl.col("idx").cast(pl.String))
     numbered.select("idx", "text").write_parquet(stage.public / "data" / "test.parquet")
     stage.write_answers(numbered.select("idx", pl.col("label").cast(pl.Int64)))
     note = (
-        "There is no network: read the reviews from `data/train.parquet` (`text`, `label`) and `data/test.parquet` (`idx`, "
-        "`text`) in place of the hub."
+        "There is no network: read the reviews from `data/train.parquet` (`text`, `label`) and "
+        "`data/test.parquet` (`idx`, `text`) in place of the hub."
     )
     return ["data"], note
 

@@ -26,11 +26,13 @@ class Stage:
 
     Attributes:
         folder: The folder.
-        downloads: Where what was downloaded is kept from one try to the next.
+        downloads: Where archives are kept from one try to the next.
+        images: Where downloaded images are.
     """
 
     folder: Path
     downloads: Path
+    images: Path
 
     @property
     def env(self) -> Path:
@@ -81,10 +83,14 @@ class Made:
 
 
 def list_files(folder: Path) -> list[Path]:
-    """Return every file and every link below a folder, by path; links are not followed."""
+    """Return every file and every link below a folder, by path, without what Python leaves behind.
+
+    Links are not followed.
+    """
     found = []
     for where, folders, files in os.walk(folder):
-        found += [Path(where, name) for name in files]
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        found += [Path(where, name) for name in files if not name.endswith(".pyc")]
         found += [Path(where, name) for name in folders if Path(where, name).is_symlink()]
     return sorted(found)
 
@@ -121,8 +127,8 @@ def refuse_links_outside(folder: Path, task: str) -> None:
             continue
         if path.readlink().is_absolute() or not path.resolve().is_relative_to(inside):
             raise UserError(
-                f"Task {task!r}: {path} is a link to {path.readlink()}, which is outside {folder}. Put the file itself "
-                "there, or link by a relative path inside the folder."
+                f"Task {task!r}: {path} is a link to {path.readlink()}, which is outside {folder}. Put the file "
+                "itself there, or link by a relative path inside the folder."
             )
 
 
@@ -131,6 +137,24 @@ def copy_tree(source: Path, target: Path) -> None:
     shutil.copytree(
         source, target, symlinks=True, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*PYTHON_LEFTOVERS)
     )
+
+
+def link_or_copy(source: str | Path, target: str | Path) -> None:
+    """Give a file a second name, or, on another disk, a copy; links are copied as links."""
+    if Path(source).is_symlink():
+        Path(target).symlink_to(Path(source).readlink())
+        return
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, or one without links
+        shutil.copyfile(source, target)
+
+
+def make_readable(folder: Path) -> None:
+    """Let everybody read a folder and all in it: commands in a sandbox run as another user."""
+    for path in (folder, *folder.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(path.stat().st_mode | (0o555 if path.is_dir() else 0o444))
 
 
 def write_arrays(file: Path, **arrays: Shaped[np.ndarray, "..."]) -> None:

@@ -1,1 +1,1 @@
-"""Starter code of the package's own tasks: scripts that are copied to a workspace as `train.py`; nothing imports them."""
+"""Starter code of the package's own tasks: scripts that become a workspace's `train.py`; nothing imports them."""
