@@ -222,8 +222,10 @@ class TrialRecorder:
             reply = done.messages[0]
             assert isinstance(reply, ChatMessageTool)
         except anyio.get_cancelled_exc_class():
-            with anyio.CancelScope(shield=True):
-                await self._note_step(call, thought, "The action was ended: the time of the trial is used up.")
+            # An action that something else interrupts is none: the trial goes on before it.
+            if self.seconds() >= self.limits.seconds:
+                with anyio.CancelScope(shield=True):
+                    await self._note_step(call, thought, "The action was ended: the time of the trial is used up.")
             raise
         observation = redact(reply.error.message if reply.error else reply.text)
         reply = reply.model_copy(update={"content": observation})

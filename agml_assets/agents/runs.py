@@ -30,6 +30,7 @@ from agml_assets.agents.snapshots import (
     SnapshotStore,
     hand_over,
     lay_out,
+    lay_public,
     lay_read_only,
     pack,
     read_packed,
@@ -383,7 +384,10 @@ def _sandbox(run: _Run, seed: int, kind: str, python: Path, gpu: int | None) -> 
 
     place, read_only = run.place(seed), ReadOnly.of(run.task)
     user = free_user(seed)
-    if os.geteuid() == 0:
+    if kind == "none":
+        # Nothing is mounted there.
+        lay_public(run.task, place.workspace)
+    elif os.geteuid() == 0:
         hand_over(place.workspace, read_only, user)
     config = BubblewrapConfig(
         workspace=place.workspace.resolve(),

@@ -215,6 +215,18 @@ def lay_out(task: AgentTask, workspace: Path) -> None:
     shutil.copytree(task.env, workspace, symlinks=True)
 
 
+def lay_public(task: AgentTask, workspace: Path) -> None:
+    """Copy the public data of a task into a workspace, for want of a sandbox that shows it there."""
+    for path, source in task.public.items():
+        target = workspace / path
+        shutil.rmtree(target, ignore_errors=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target)
+        else:
+            shutil.copyfile(source, target)
+
+
 def hand_over(workspace: Path, read_only: ReadOnly, user: int) -> None:
     """Let a user own a workspace, read-only files apart; for the administrator."""
     os.chown(workspace, user, user)

@@ -19,6 +19,7 @@ from agml_assets.agents.scoring import judge
 from agml_assets.agents.task import Verdict
 from agml_assets.errors import UserError
 from agml_assets.registry.agents import AgentEntry, Limits
+from tests.agents import tiny_task
 from tests.agents.tiny_task import BEST, BETTER, DONE, PYTHON, make_task, scripted, write
 
 ROOT = Path(__file__).parents[2]
@@ -162,6 +163,16 @@ def test_a_scorer_that_breaks_costs_the_score_and_not_the_trial(task, tmp_path):
     assert "ZeroDivisionError" in trial.reason
 
 
+def test_without_a_sandbox_only_when_told_so_and_public_data_is_there(task, tmp_path, monkeypatch):
+    monkeypatch.setenv("SOME_API_KEY", "sk-in-our-environment")
+    code = "import os\nprint(open('data/train.csv').read())\nprint(os.environ.get('SOME_API_KEY'))\n"
+    agent = scripted(tmp_path, write(code, "s.py"), ("execute_script", {"script_name": "s.py"}), DONE)
+    (trial,) = run(task, agent, tmp_path / "run", sandbox="none")
+    assert "x,2" in trial.steps[1].observation
+    assert trial.steps[1].observation.rstrip().endswith("None")
+    assert set(trial.final_files) == {"train.py", "s.py"}
+
+
 def test_majority_answers_with_the_commonest_public_label_for_the_ids_of_the_template(task, tmp_path):
     (trial,) = run(task, AgentEntry(key="majority", kind="majority"), tmp_path / "run")
     assert trial.steps[0].arguments["content"] == "id,label\na,2\nb,2\nc,2\n"
@@ -240,10 +251,10 @@ sys.path.insert(0, {root!r})
 from agml_assets.agents.runs import run_trials
 from agml_assets.agents.scoring import judge
 from tests.agents.tiny_task import PYTHON, make_task
-from agml_assets.registry.agents import AgentEntry
+from agml_assets.registry.agents import AgentEntry, Limits
 from tests.agents import tiny_task
 import os, signal
-task = tiny_task.open_again(Path({task!r}))
+task = tiny_task.open_again(Path({task!r}), limits=Limits.model_validate_json({limits!r}))
 def die(line):
     if {when!r} in line:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -256,6 +267,7 @@ def _code(task, agent, folder, when, seeds=(1,)):
     return KILLED.format(
         root=str(ROOT),
         task=str(task.env.parent),
+        limits=task.entry.limits.model_dump_json(),
         agent=agent.model_dump_json(),
         folder=str(folder),
         when=when,
@@ -293,9 +305,17 @@ def test_a_killed_run_goes_on_after_its_last_step_with_finished_seeds_kept(task,
     assert trials[1].score == 1.0
 
 
+class Died(BaseException):
+    """What no code catches."""
+
+
 def test_a_killed_run_can_be_scored_as_it_stands(task, tmp_path):
+    def die(line):
+        raise Died
+
     agent = scripted(tmp_path, write(BETTER), write(BEST), DONE)
-    kill_when(task, agent, tmp_path / "run", "seed 1: step 1")
+    with pytest.raises(BaseException):  # noqa: B017
+        run(task, agent, tmp_path / "run", on_progress=die)
     done = score_as_it_stands(tmp_path / "run", task, judge=judge, seeds=(1, 2))
     first, second = read_trials(done.eval_file, done.workspaces)
     assert (first.ending, first.submitted, first.score, len(first.steps)) == (
@@ -329,7 +349,8 @@ def test_a_run_leaves_the_log_and_the_environment_of_its_process_as_they_were(ta
 
 @pytest.mark.slow
 def test_an_interrupted_run_leaves_no_process_and_goes_on(task, tmp_path):
-    sleeper = "import os, time\nif not os.path.exists('once'):\n    open('once', 'w')\n    time.sleep(876.5)\n"
+    task = tiny_task.open_again(task.env.parent, limits=Limits(steps=10, seconds=60, seconds_per_command=3))
+    sleeper = "import time\nopen('once', 'w')\ntime.sleep(876.5)\n"
     agent = scripted(
         tmp_path, write(sleeper, "s.py"), ("execute_script", {"script_name": "s.py"}), write(BEST), DONE
     )
@@ -342,8 +363,9 @@ def test_an_interrupted_run_leaves_no_process_and_goes_on(task, tmp_path):
     assert process.wait(timeout=30) != 0
     running = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if _readable(path)]
     assert not any(b"s.py" in one and b"-u" in one for one in running)
-    (trial,) = run(task, agent, tmp_path / "run", limits=None)
-    assert (trial.ending, trial.score) in (("submitted", 1.0), ("time_limit", None))
+    (trial,) = run(task, agent, tmp_path / "run")
+    assert "took longer than 3 seconds" in trial.steps[1].observation
+    assert (trial.ending, trial.score, len(trial.steps)) == ("submitted", 1.0, 4)
 
 
 @pytest.mark.slow
