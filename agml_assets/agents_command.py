@@ -20,6 +20,7 @@ import click
 
 from agml_assets.agents.artifacts import FILES
 from agml_assets.agents.old_logs import RUN_FILE
+from agml_assets.agents.task import AgentTask
 from agml_assets.errors import UserError
 from agml_assets.registry.agents import AgentEntry, AgentRegistry, AgentTaskEntry, load_agents
 from agml_assets.store import dump_json
@@ -27,6 +28,11 @@ from agml_assets.todo import open_workspace
 from agml_assets.workspace import Workspace
 
 logger = logging.getLogger(__name__)
+
+_OF_DESCRIBED = (
+    *("llm_name", "fast_llm_name", "edit_script_llm_name", "agent_type"),
+    *("max_steps", "max_time", "work_dir"),
+)
 
 
 def add_parser(commands: Any) -> None:
@@ -46,6 +52,12 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", help="settings, in place of $AGML_CONFIG")
 
 
+def _add_python(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--python", type=_interpreter, default=Path(sys.executable), metavar="FILE", help="for a task's scripts"
+    )
+
+
 def _add_list(actions: Any) -> None:
     listing = actions.add_parser("list", help="registered tasks and agents, and what is stored of them")
     _add_places(listing)
@@ -58,7 +70,7 @@ def _add_prepare(actions: Any) -> None:
         "task", metavar="TASK", help="registered task, or DATASET__classifier, DATASET__mislabelled"
     )
     prepare.add_argument("--outpath", metavar="FOLDER", type=Path, help="where downloaded images are kept")
-    prepare.add_argument("--python", type=Path, default=Path(sys.executable), metavar="FILE")
+    _add_python(prepare)
     _add_places(prepare)
     prepare.set_defaults(call=_prepare)
 
@@ -77,6 +89,7 @@ def _add_run(actions: Any) -> None:
         "--agent", metavar="KEY", help="registered agent; the options of models and limits are its own"
     )
     run.add_argument("--force", action="store_true", help="with --agent: run again what is up to date")
+    run.add_argument("--seed", type=_positive, default=1, metavar="N", help="without --agent; by default 1")
     run.add_argument("--llm-name", metavar="NAME", help="model by Inspect's name, such as openai/gpt-5")
     run.add_argument(
         "--log-dir", type=Path, metavar="FOLDER", help="of the log tree; by default ./logs without --agent"
@@ -85,20 +98,19 @@ def _add_run(actions: Any) -> None:
     run.add_argument(
         "--resume", type=Path, metavar="FOLDER", help="log folder of an interrupted run: go on with it"
     )
+    run.add_argument("--end-with-parent", action="store_true", help=argparse.SUPPRESS)
     _add_places(run)
     run.set_defaults(call=lambda options: _run(options, run))
 
 
 def _add_described(parser: argparse.ArgumentParser) -> None:
     """Add the options that a run of the old benchmark has."""
-    parser.add_argument("--work-dir", type=Path, default=Path("workspace"), metavar="FOLDER", help="of workspaces")
+    parser.add_argument("--work-dir", type=Path, metavar="FOLDER", help="of workspaces; by default ./workspace")
     parser.add_argument("--device", type=int, metavar="N", help="GPU that scripts see; by default none")
-    parser.add_argument("--python", type=Path, default=Path(sys.executable), metavar="FILE", help="for scripts")
+    _add_python(parser)
     parser.add_argument("--max-steps", type=int, metavar="N", help="in place of the task's limit")
     parser.add_argument("--max-time", type=float, metavar="SECONDS", help="in place of the task's limit")
-    parser.add_argument(
-        "--agent-type", default="research", metavar="KIND", help="starter, majority, react, research"
-    )
+    parser.add_argument("--agent-type", metavar="KIND", help="starter, majority, react or, by default, research")
     parser.add_argument("--fast-llm-name", metavar="NAME", help="for summaries; by default --llm-name")
     parser.add_argument("--edit-script-llm-name", metavar="NAME", help="for edits; by default --llm-name")
     parser.add_argument(
@@ -154,24 +166,37 @@ def _list(options: argparse.Namespace) -> int:
     from agml_assets.agents.steps import AgentRun
 
     registry, workspace = load_agents(), open_workspace(options.results, options.config)
-    rows = [("task", "agent", "state")]
+    agents = [("agent", "kind", "model"), *((one.key, one.kind, one.model or "none") for one in registry.agents)]
+    tasks = [("task", "prepared", "run by")]
     for task in registry.tasks:
-        for agent in registry.agents:
-            run = AgentRun(task, agent, workspace)
-            rows.append((task.key, agent.key, "run" if run.sidecar("run") else "not run yet"))
-    _echo_table(rows)
+        runs = [AgentRun(task, agent, workspace) for agent in registry.agents]
+        names = [run.agent.key for run in runs if run.sidecar("run")]
+        tasks.append((task.key, "yes" if _is_prepared(task, workspace) else "no", ", ".join(names) or "none"))
+    _echo_table(agents)
+    click.echo()
+    _echo_table(tasks)
     return 0
+
+
+def _is_prepared(task: AgentTaskEntry, workspace: Workspace) -> bool:
+    from agml_assets.agents.tasks.prepare import open_task
+
+    try:
+        open_task(task, workspace)
+    except UserError:
+        return False
+    return True
 
 
 def _prepare(options: argparse.Namespace) -> int:
     workspace = open_workspace(options.results, options.config)
     entry = load_agents().task(options.task)
-    task = _prepared(entry, workspace, options.python, options.outpath)
+    task = _prepared(entry, workspace, options)
     click.echo(f"Task {task.key!r} is ready: {task.env.parent}")
     return 0
 
 
-def _prepared(entry: AgentTaskEntry, workspace: Workspace, python: Path, outpath: Path | None = None) -> Any:
+def _prepared(entry: AgentTaskEntry, workspace: Workspace, options: argparse.Namespace) -> AgentTask:
     """Prepare a task, and before that what the store lacks of the dataset it is made from."""
     from agml_assets.agents.tasks.prepare import prepare_task
     from agml_assets.registry.agents import DIGITS
@@ -179,8 +204,8 @@ def _prepared(entry: AgentTaskEntry, workspace: Workspace, python: Path, outpath
     if entry.dataset is not None and entry.dataset != DIGITS:
         from agml_assets.runner import run_dataset
 
-        run_dataset(entry.dataset, phases=(1, 2), results=str(workspace.store.root))
-    return prepare_task(entry, workspace, python=python, downloads=outpath)
+        run_dataset(entry.dataset, phases=(1, 2), results=options.results, config=options.config)
+    return prepare_task(entry, workspace, python=options.python, downloads=getattr(options, "outpath", None))
 
 
 def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
@@ -190,13 +215,17 @@ def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     registry = load_agents()
     task = registry.task(options.task)
     if options.agent is not None:
+        if given := [name for name in _OF_DESCRIBED if getattr(options, name) is not None]:
+            parser.error(f"--{given[0].replace('_', '-')} does not go with --agent: the registry says it")
         return _run_registered(options, registry, task, workspace)
-    _prepared(task, workspace, options.python)
-    described = {
+    agent = _described(options)  # before a dataset is measured: names of models are soon mistyped
+    _prepared(task, workspace, options)
+    described: dict[str, Any] = {
         "task": task.key,
-        "agent": _described(options).model_dump(mode="json"),
+        "agent": agent.model_dump(mode="json"),
+        "seed": options.seed,
         "limits": {"steps": options.max_steps, "seconds": options.max_time},
-        "work": str((options.work_dir / task.key).absolute()),
+        "work": str(((options.work_dir or Path("workspace")) / task.key).absolute()),
         "sandbox": options.sandbox,
         "python": str(options.python),
         "device": options.device,
@@ -208,7 +237,12 @@ def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         )
     folder.mkdir(parents=True, exist_ok=True)
     (folder / RUN_FILE).write_text(dump_json(described), encoding="utf-8")
-    return _run_described(folder, described, workspace, resume=False)
+    try:
+        return _run_described(folder, described, workspace, resume=False)
+    except UserError:
+        if not (Path(described["work"]) / "state").exists():  # nothing has begun that could be gone on with
+            (folder / RUN_FILE).unlink()
+        raise
 
 
 def _run_registered(
@@ -217,7 +251,7 @@ def _run_registered(
     from agml_assets.agents.steps import AgentRun, make_evaluation, make_run
 
     agent = registry.agent(options.agent)
-    _prepared(task, workspace, options.python)
+    _prepared(task, workspace, options)
     run = AgentRun(task, agent, workspace, options.sandbox, options.python, options.device)
     with run.held("agml-assets agents run"):
         if options.force or not run.is_current("run"):
@@ -235,7 +269,7 @@ def _described(options: argparse.Namespace) -> AgentEntry:
     from agml_assets.agents.models import check_model, kind_of, refuse_key_files
 
     refuse_key_files(Path.cwd())
-    kind = kind_of(options.agent_type)
+    kind = kind_of(options.agent_type or "research")
     thinks = kind in ("react", "research")
     if thinks and not options.llm_name:
         raise UserError(
@@ -275,7 +309,7 @@ def _run_described(folder: Path, described: dict[str, Any], workspace: Workspace
     done = run_trials(
         run.task,
         agent,
-        (1,),
+        (described["seed"],),
         Path(described["work"]),
         limits=entry.limits.model_copy(update=limits),
         sandbox=described["sandbox"],
@@ -333,27 +367,53 @@ def _run_all(options: argparse.Namespace) -> int:
     """Run everything, each run in a process of its own, so that one that dies leaves the others alone."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     runs = [
-        (model, task, seed, options.log_root / _slug(model or options.agent_type) / stamp / task / f"seed_{seed}")
+        (
+            model,
+            task,
+            seed,
+            options.log_root / _slug(model or options.agent_type or "research") / stamp / task / f"seed_{seed}",
+        )
         for model in options.models or [None]
         for task in options.tasks
         for seed in range(1, options.seeds + 1)
     ]
     registry, workspace = load_agents(), open_workspace(options.results, options.config)
     for key in dict.fromkeys(options.tasks):  # once, before several runs would each begin to
-        _prepared(registry.task(key), workspace, options.python)
+        _prepared(registry.task(key), workspace, options)
+    running: list[subprocess.Popen[bytes]] = []
     with ThreadPoolExecutor(options.jobs, thread_name_prefix="agents") as pool:
-        codes = list(pool.map(lambda run: _run_one(options, *run), runs))
+        try:
+            codes = list(pool.map(lambda run: _run_one(options, running, *run), runs))
+        except BaseException:  # interrupted: what has not begun shall not begin
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in running:
+                process.terminate()
+            raise
     rows = [("task", "agent", "log folder", "state")]
     for (model, task, _, folder), code in zip(runs, codes, strict=True):
-        rows.append((task, model or options.agent_type, str(folder), "done" if code == 0 else f"failed ({code})"))
+        rows.append(
+            (
+                task,
+                model or options.agent_type or "research",
+                str(folder),
+                "done" if code == 0 else f"failed ({code})",
+            )
+        )
     _echo_table(rows)
     return int(any(codes))
 
 
-def _run_one(options: argparse.Namespace, model: str | None, task: str, seed: int, folder: Path) -> int:
+def _run_one(
+    options: argparse.Namespace,
+    running: "list[subprocess.Popen[bytes]]",
+    model: str | None,
+    task: str,
+    seed: int,
+    folder: Path,
+) -> int:
     command = [sys.executable, "-P", "-m", "agml_assets.cli", "agents", "run", "--task", task]
-    command += ["--log-dir", str(folder), "--work-dir", str(folder / "work")]
-    given = {"--llm-name": model}
+    command += ["--log-dir", str(folder), "--work-dir", str(folder / "workspace")]
+    given = {"--llm-name": model, "--seed": seed}
     names = ("agent_type", "fast_llm_name", "edit_script_llm_name", "device", "python", "max_steps", "max_time")
     given |= {
         f"--{name.replace('_', '-')}": getattr(options, name) for name in (*names, "sandbox", "results", "config")
@@ -363,10 +423,20 @@ def _run_one(options: argparse.Namespace, model: str | None, task: str, seed: in
             command += [name, str(value)]
     folder.mkdir(parents=True, exist_ok=True)
     logger.info(
-        "Seed %d of %s on %s begins; its log is %s.", seed, model or options.agent_type, task, folder / "log"
+        "Seed %d of %s on %s begins; its log is %s.",
+        seed,
+        model or options.agent_type or "research",
+        task,
+        folder / "log",
     )
     with (folder / "log").open("wb") as log:
-        return subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False).returncode  # noqa: S603
+        # By its standard input it hears when this process ends, however it does.
+        process = subprocess.Popen(  # noqa: S603
+            [*command, "--end-with-parent"], stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+        )
+    with process:
+        running.append(process)
+        return process.wait()
 
 
 def _evaluate(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
@@ -377,6 +447,8 @@ def _evaluate(options: argparse.Namespace, parser: argparse.ArgumentParser) -> i
     workspace = open_workspace(options.results, options.config)
     registry = load_agents()
     if options.log_folder is None:
+        if options.task is not None:
+            parser.error("--task goes with --log-folder; without it all stored runs are compared")
         written = write_leaderboard(workspace, registry)
         _tell_standings(written.document)
         click.echo(f"Compared in {written.path}")
@@ -440,6 +512,13 @@ def _number(value: float | None) -> str:
 
 def _slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-") or "model"
+
+
+def _interpreter(text: str) -> Path:
+    found = shutil.which(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"there is no program {text}")
+    return Path(found).absolute()
 
 
 def _positive(text: str) -> int:

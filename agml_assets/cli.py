@@ -23,6 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     show_log()
     # Batch systems end what takes too long with SIGTERM; that shall leave what Ctrl-C leaves.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if getattr(options, "end_with_parent", False):
+        threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         return int(options.call(options))
     except UserError as error:
@@ -101,8 +103,6 @@ def _run_one(options: argparse.Namespace) -> int:
     from agml_assets.summary_table import describe_result
     from agml_assets.todo import open_dataset
 
-    if options.end_with_parent:
-        threading.Thread(target=_end_with_parent, daemon=True).start()
     given = {name: getattr(options, name) for name in ("dataset", "phases", "results", "config", *_OF_ONE)}
     path = run_dataset(**given, force=options.force)
     given["phases"] = tuple(given["phases"]) if given["phases"] else None

@@ -258,6 +258,10 @@ def _require_inspect() -> None:
 
 
 def _clear(folder: Path) -> None:
+    """Throw away what is in a run's folder; one that holds other things is refused."""
+    found = {path.name for path in folder.iterdir() if not path.name.startswith("run.lock")}
+    if found and _DESCRIPTION not in found:
+        raise UserError(f"{folder} holds other files than those of a run: name another folder for workspaces.")
     for path in folder.iterdir():
         if path.name.startswith("run.lock"):
             continue
