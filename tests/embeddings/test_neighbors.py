@@ -289,6 +289,7 @@ def clustered(rng, n=6000, d=96, classes=12):
 
 
 def test_bounds_spare_most_products_and_change_no_neighbour(monkeypatch):
+    monkeypatch.setattr(module, "_MANY", 2)
     monkeypatch.setattr(nearest, "_TILE", 64)
     vectors = clustered(np.random.default_rng(6), n=3000)
     made = []
