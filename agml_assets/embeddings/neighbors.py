@@ -93,8 +93,8 @@ def find_neighbors(
     A pair counts when its cosine, in float64 to within 1e-12, is at or above the threshold: products in
     float32 that come close are computed again, so the verdict depends on neither block size nor BLAS.
     Equal vectors are always a pair, of cosine 1, and compared once. O(N^2 D) operations, each product serving
-    both its rows; beside the vectors and the result, memory holds one block of similarities and a few hundred
-    bytes for each row, however many pairs there are.
+    both its rows; beside the vectors and the result, memory holds some blocks of similarities, a few hundred
+    bytes for each row, however many pairs there are, and the bounds, which are shorter than the vectors.
 
     Where no neighbours are asked for, the vectors' leading principal components rule out most pairs first
     (`_Pairs.bounds`): the same pairs, several times faster. Of many vectors on a processor, they rule out most
