@@ -39,6 +39,7 @@ _SAMPLE = 4096  # vectors from which the principal axes of the screen are taken
 _AXES = (16, 32, 64, 128, 256)  # numbers of them to choose from
 _COST_OF_CANDIDATE = 300_000  # of judging one candidate, in multiplications of a screening product
 _MOST_ROWS = (1 << 32) - 1
+_MANY = 4096  # different vectors from which compiled loops are worth their loading
 
 
 @dataclass(frozen=True)
@@ -92,11 +93,12 @@ def find_neighbors(
     A pair counts when its cosine, in float64 to within 1e-12, is at or above the threshold: products in
     float32 that come close are computed again, so the verdict depends on neither block size nor BLAS.
     Equal vectors are always a pair, of cosine 1, and compared once. O(N^2 D) operations, each product serving
-    both its rows; beside the vectors and the result, memory holds one block of similarities and a few hundred
-    bytes for each row, however many pairs there are.
+    both its rows; beside the vectors and the result, memory holds some blocks of similarities, a few hundred
+    bytes for each row, however many pairs there are, and the bounds, which are shorter than the vectors.
 
     Where no neighbours are asked for, the vectors' leading principal components rule out most pairs first
-    (`_Pairs.bounds`): the same pairs, several times faster.
+    (`_Pairs.bounds`): the same pairs, several times faster. Of many vectors on a processor, they rule out most
+    that are not among the neighbours as well (`find_nearest`).
 
     Args:
         embeddings: Unit vectors; may be memory-mapped.
@@ -117,7 +119,9 @@ def find_neighbors(
     with use_device("comparing images") as device, _full_precision():
         copies = _Copies.of(embeddings, lengths)
         pairs = _Pairs(embeddings, lengths, copies, threshold, max_pairs, device)
-        if k:
+        if k and device == "cpu" and pairs.n >= _MANY:
+            ids, cosines = copies.spread_nearest(*_find_among_many(pairs, min(k, pairs.n - 1), progress), k)
+        elif k:
             nearest = _Nearest(len(pairs.vectors), min(k, len(copies.first) - 1), device)
             _scan(pairs.vectors, pairs.border, pairs, nearest, progress)
             ids, cosines = copies.spread_nearest(*nearest.result(pairs.n), k)
@@ -125,6 +129,30 @@ def find_neighbors(
             ids, cosines = np.empty((n, 0), np.int64), np.empty((n, 0), np.float32)
             _scan(pairs.bounds(), pairs.border - _BORDER, pairs, None, progress)
     return pairs.result(ids, cosines, EXACT)
+
+
+def _find_among_many(
+    pairs: "_Pairs", k: int, progress: Callable[[int, int], None] | None
+) -> tuple[Int64[np.ndarray, "u k"], Float32[np.ndarray, "u k"]]:
+    """Return the nearest of all different vectors, and offer the pairs, where the processor compares many."""
+    import torch
+
+    from agml_assets.embeddings.nearest import find_nearest
+
+    found = find_nearest(
+        pairs.unit,
+        pairs.n,
+        k,
+        pairs.border,
+        2 * _BORDER,
+        lambda done: progress(len(pairs) * done // pairs.n, len(pairs)) if progress else None,
+    )
+    if found.pairs is None:
+        _scan(pairs.bounds(), pairs.border - _BORDER, pairs, None, None)
+    else:
+        i, j = torch.from_numpy(found.pairs).T
+        pairs.add(i, j, torch.from_numpy(found.pair_cosines))
+    return found.ids, found.cosines
 
 
 def _scan(
@@ -478,6 +506,10 @@ class _Pairs:
             if cost < least:
                 cheapest, least = axes[:, :m], cost
         return cheapest.contiguous()
+
+    def unit(self, some: Int64[np.ndarray, " r"]) -> Float32[np.ndarray, "r d"]:
+        """Return some of the different vectors at unit length."""
+        return _unit_vectors(self._embeddings, self._lengths, self._copies.first[some])
 
     def _unit(self, rows: Int64[np.ndarray, " r"], filled: int = 0) -> "Float[torch.Tensor, 'f d']":
         import torch

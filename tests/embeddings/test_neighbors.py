@@ -3,9 +3,21 @@
 import numpy as np
 import pytest
 
+from agml_assets.embeddings import nearest
 from agml_assets.embeddings import neighbors as module
 from agml_assets.embeddings.neighbors import components, find_neighbors, from_arrays, to_arrays
 from agml_assets.errors import UserError
+
+
+@pytest.fixture(params=["by blocks", "by bounds"], autouse=True)
+def way(request, monkeypatch):
+    """Both ways to compare: block by block, and the one that many vectors take on a processor."""
+    if request.param == "by bounds":
+        monkeypatch.setattr(module, "_MANY", 2)
+        monkeypatch.setattr(nearest, "_TILE", 32)
+        monkeypatch.setattr(nearest, "_WIDE", 96)
+        monkeypatch.setattr(nearest, "_AXES", (8, 16, 32))
+    return request.param
 
 
 def unit(vectors):
@@ -269,3 +281,51 @@ def test_neighbours_survive_being_stored(digits, tmp_path):
 
 def test_components_of_no_edges_are_the_rows_themselves():
     np.testing.assert_array_equal(components(3, np.empty(0, int), np.empty(0, int)), [0, 1, 2])
+
+
+def clustered(rng, n=6000, d=96, classes=12):
+    centres = 2 * rng.normal(size=(classes, d))
+    return unit(centres[rng.integers(0, classes, n)] + rng.normal(size=(n, d)))
+
+
+def test_bounds_spare_most_products_and_change_no_neighbour(monkeypatch):
+    monkeypatch.setattr(module, "_MANY", 2)
+    monkeypatch.setattr(nearest, "_TILE", 64)
+    vectors = clustered(np.random.default_rng(6), n=3000)
+    made = []
+    original = nearest._Search._compare
+
+    def counted(self, rows, columns):
+        made.append(len(columns))
+        original(self, rows, columns)
+
+    monkeypatch.setattr(nearest._Search, "_compare", counted)
+    spared = find_neighbors(vectors, threshold=0.98, max_pairs=10**6)
+    n_spared = sum(made)
+    monkeypatch.setattr(nearest, "_AXES", ())
+    every = find_neighbors(vectors, threshold=0.98, max_pairs=10**6)
+    assert n_spared < (sum(made) - n_spared) / 3
+    np.testing.assert_array_equal(spared.ids, every.ids)
+    similar = vectors.astype(np.float64) @ vectors.T.astype(np.float64)
+    np.fill_diagonal(similar, -2)
+    np.testing.assert_allclose(spared.cosines, -np.sort(-similar, axis=1)[:, :50], atol=1e-6)
+
+
+def test_the_same_bytes_come_out_again_on_any_number_of_cores(monkeypatch):
+    vectors = clustered(np.random.default_rng(8))
+    first = find_neighbors(vectors, threshold=0.9, max_pairs=10**6)
+    for cores in (1, 3):
+        monkeypatch.setattr(nearest, "_cores", lambda cores=cores: cores)
+        again = find_neighbors(vectors, threshold=0.9, max_pairs=10**6)
+        for name, array in to_arrays(first).items():
+            assert array.tobytes() == to_arrays(again)[name].tobytes(), name
+
+
+@pytest.mark.parametrize("max_pairs", [0, 50, 10**6])
+def test_more_pairs_than_are_listed_beside_neighbours_are_sought_alone(monkeypatch, max_pairs):
+    vectors = with_planted_pairs(np.random.default_rng(5))
+    monkeypatch.setattr(nearest, "_MOST_PAIRS", 20)
+    found = find_neighbors(vectors, threshold=0.98, max_pairs=max_pairs)
+    expected = brute_pairs(vectors, 0.98)
+    np.testing.assert_array_equal(found.pair_rows, expected[:max_pairs])
+    assert found.n_pairs == len(expected) > 20
