@@ -61,6 +61,7 @@ logger = logging.getLogger(__name__)
 RUN_FILE = "run.eval"
 WORKSPACES_FILE = "workspaces.zip"
 _DESCRIPTION = "run.json"
+_OF_LOCK = {"run.lock", "run.holder.json"}
 
 _NEVER_BEGUN = "The trial had not begun."
 _ONE_AT_A_TIME = threading.Lock()  # Inspect runs one evaluation at a time in a process
@@ -259,11 +260,11 @@ def _require_inspect() -> None:
 
 def _clear(folder: Path) -> None:
     """Throw away what is in a run's folder; one that holds other things is refused."""
-    found = {path.name for path in folder.iterdir() if not path.name.startswith("run.lock")}
+    found = {path.name for path in folder.iterdir()} - _OF_LOCK
     if found and _DESCRIPTION not in found:
         raise UserError(f"{folder} holds other files than those of a run: name another folder for workspaces.")
     for path in folder.iterdir():
-        if path.name.startswith("run.lock"):
+        if path.name in _OF_LOCK:
             continue
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
