@@ -45,7 +45,7 @@ from agml_assets.agents.task import AgentTask, Verdict
 from agml_assets.agents.trial_state import TrialState, read_state
 from agml_assets.agents.trials_file import SCORER, TRIAL, read_trials
 from agml_assets.errors import UserError
-from agml_assets.locks import exclusive
+from agml_assets.locks import UNFINISHED, exclusive, remove_unfinished
 from agml_assets.registry.agents import AgentEntry, Limits
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ RUN_FILE = "run.eval"
 WORKSPACES_FILE = "workspaces.zip"
 _DESCRIPTION = "run.json"
 _OF_LOCK = {"run.lock", "run.holder.json"}
+
+_SCRATCH = ".inspect-"
 
 _NEVER_BEGUN = "The trial had not begun."
 _ONE_AT_A_TIME = threading.Lock()  # Inspect runs one evaluation at a time in a process
@@ -170,6 +172,7 @@ def run_trials(
     with exclusive(folder / "run.lock", f"the run in {folder}", f"process {os.getpid()}"):
         if not resume:
             _clear(folder)
+        _sweep(folder)
         _claim(run)
         names: dict[Role, str] | None = None  # found out when the first trial needs them
         kind = ""
@@ -267,6 +270,15 @@ def _clear(folder: Path) -> None:
         if path.name in _OF_LOCK:
             continue
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what a process that died was about to write."""
+    for scratch in (*folder.glob(f"{_SCRATCH}*"), *folder.glob(".log-*"), *folder.glob("logs/.log-*")):
+        shutil.rmtree(scratch, ignore_errors=True)
+    for place in (folder, folder / "state", folder / "blobs"):
+        for _ in remove_unfinished(place.glob(UNFINISHED)):
+            continue
 
 
 def _claim(run: _Run) -> None:
@@ -466,7 +478,7 @@ def _evaluate(run: _Run, trial: TrialRecorder, sample: Any) -> "EvalLog":
         return score
 
     task = Task(dataset=[sample], solver=play(), scorer=judged(), name=run.task.key, metadata=run.describe())
-    with tempfile.TemporaryDirectory(prefix="agml-inspect-") as scratch:
+    with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=run.folder) as scratch:
 
         def call() -> "EvalLog":
             with _quiet_inspect(Path(scratch)):

@@ -100,6 +100,41 @@ def test_an_action_that_fails_or_does_not_exist_is_told_and_the_trial_goes_on(ta
     assert (task.env / "rules.txt").read_text() == "as they were"
 
 
+def test_old_actions_copy_append_and_show_at_most_a_hundred_lines(task, tmp_path):
+    lines = "".join(f"line {place}\n" for place in range(1, 201))
+    agent = scripted(
+        tmp_path,
+        write(lines, "sub/long.txt"),
+        ("copy_file", {"source": "sub/long.txt", "destination": "copy.txt"}),
+        ("append_file", {"file_name": "copy.txt", "content": "the end\n"}),
+        ("inspect_script_lines", {"script_name": "copy.txt", "start_line_number": 199, "end_line_number": 250}),
+        ("inspect_script_lines", {"script_name": "copy.txt", "start_line_number": 1, "end_line_number": 101}),
+        ("copy_file", {"source": "copy.txt", "destination": "rules.txt"}),
+        write("import sys\nsys.exit('it failed')", "bad.py"),
+        ("execute_script", {"script_name": "bad.py"}),
+        ("undo_edit_script", {"script_name": "copy.txt"}),
+        DONE,
+    )
+    (trial,) = run(task, agent, tmp_path / "run")
+    said = [step.observation for step in trial.steps]
+    assert "line 199\nline 200\nthe end" in said[3]
+    assert "ends at line 201" in said[3]
+    assert "At most 100 lines" in said[4]
+    assert "read-only" in said[5]
+    assert "it failed" in said[7]
+    assert "no edit of copy.txt to undo" in said[8]
+
+
+def test_a_long_observation_loses_its_middle_visibly(task, tmp_path):
+    agent = scripted(
+        tmp_path, write("print('a' * 50_000 + 'END')", "s.py"), ("shell", {"command": "python s.py"}), DONE
+    )
+    (trial,) = run(task, agent, tmp_path / "run")
+    assert len(trial.steps[1].observation) < 20_100
+    assert "characters left out" in trial.steps[1].observation
+    assert trial.steps[1].observation.endswith("END")
+
+
 def test_a_script_cannot_change_what_is_read_only(task, tmp_path):
     attack = (
         "import os, shutil\n"
@@ -129,10 +164,10 @@ def test_a_time_out_during_a_script_leaves_no_process_and_yields_the_score_of_wh
     )
     began = time.monotonic()
     (trial,) = run(task, agent, tmp_path / "run", limits=Limits(steps=9, seconds=4, seconds_per_command=600))
-    assert time.monotonic() - began < 25
+    assert time.monotonic() - began < 90
     assert (trial.ending, trial.score) == ("time_limit", pytest.approx(2 / 3))
     assert trial.steps[-1].action == "execute_script"
-    assert 3.5 < trial.seconds < 10
+    assert 3.5 < trial.seconds < 60
     running = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if _readable(path)]
     assert not any(b"987.25" in one for one in running)
 
@@ -295,14 +330,17 @@ def test_a_killed_run_goes_on_after_its_last_step_with_finished_seeds_kept(task,
     workspace = tmp_path / "run" / "workspaces" / "seed_2"
     (workspace / "half_done.txt").write_text("of a step that did not end")
     (workspace / "log.txt").write_text("half a line")
+    (tmp_path / "run" / "state" / "seed_2.clock").write_text("12.5")  # it died long after its last step
     told = []
     trials = run(task, agent, tmp_path / "run", seeds=(1, 2), on_progress=told.append)
     assert [line.partition(": ")[2][:6] for line in told] == ["step 3", "step 4"]
     assert (tmp_path / "run" / "logs" / "seed_1.eval").stat().st_mtime_ns == kept
     assert [trial.ending for trial in trials] == ["submitted"] * 2
+    assert not [path for path in (tmp_path / "run").rglob(".*") if path.suffix == ".tmp" or "inspect" in path.name]
     assert trials[0].final_files == trials[1].final_files  # nothing twice, nothing left over
     assert [step.index for step in trials[1].steps] == [0, 1, 2, 3]
     assert trials[1].score == 1.0
+    assert trials[1].seconds > 12.5
 
 
 class Died(BaseException):
@@ -327,6 +365,7 @@ def test_a_killed_run_can_be_scored_as_it_stands(task, tmp_path):
     assert (second.ending, second.score, second.steps) == ("killed", None, ())
 
 
+@pytest.mark.slow
 def test_trials_run_in_threads_and_inside_an_event_loop(task, tmp_path):
     async def inside():
         return run(task, STARTER, tmp_path / "loop")

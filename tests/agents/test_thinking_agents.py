@@ -3,12 +3,13 @@
 import json
 
 import pytest
+from blake3 import blake3
 
 from agml_assets.agents.runs import read_trials, run_trials
 from agml_assets.agents.scoring import judge
 from agml_assets.errors import UserError
 from agml_assets.registry.agents import AgentEntry, Limits
-from tests.agents.tiny_task import BEST, BETTER, PYTHON, Answers, call, make_task, serving
+from tests.agents.tiny_task import BEST, BETTER, PYTHON, STARTER, Answers, call, make_task, serving
 
 SECRET = "sk-local-secret-000111"
 SURE = {"max_retries": 0}
@@ -137,7 +138,11 @@ def test_wrong_calls_are_told_to_the_model_and_the_trial_goes_on(task, tmp_path,
 
 @pytest.mark.parametrize(
     "answer",
-    [(500, '{"error": {"message": "boom"}}'), (429, '{"error": {"message": "too many"}}'), (200, "{no json")],
+    [
+        (500, '{"error": {"message": "boom"}}'),
+        pytest.param((429, '{"error": {"message": "too many"}}'), marks=pytest.mark.slow),
+        pytest.param((200, "{no json"), marks=pytest.mark.slow),
+    ],
     ids=["500", "429", "no JSON"],
 )
 def test_a_model_that_fails_ends_the_trial_as_an_error_and_what_stands_is_scored(
@@ -246,6 +251,34 @@ def test_research_reads_long_observations_by_windows_and_asks_models_within_acti
     before, after = by_action["edit_script"], by_action["undo_edit_script"]
     assert before.files["backup/train.py_000001"] == after.files["train.py"]
     assert "backup/train.py_000001" not in after.files
+
+
+def test_edits_are_undone_from_the_newest_to_the_oldest(task, tmp_path, monkeypatch):
+    edits = [f"```python\n# version {place}\n```" for place in range(1, 4)]
+    edit = call("edit_script", PLAN, script_name="train.py", edit_instruction="change", save_name="train.py")
+    undo = call("undo_edit_script", PLAN, script_name="train.py")
+    turns = [[edit, edits[0]], [edit, edits[1]], [edit, edits[2]], [undo], [undo], [undo], [undo]]
+    answers: list = []
+    for place, turn in enumerate(turns):
+        answers += (["SUMMARY"] if place > 3 else []) + turn
+    with serving(Answers(*answers, "SUMMARY", call("final_answer", PLAN, final_answer="")), monkeypatch) as model:
+        (trial,) = run(task, agent("research", model), tmp_path / "run")
+    said = [step.observation for step in trial.steps]
+    assert "# version 2" in said[3]
+    assert "# version 1" in said[4]
+    assert "one of three is right" in said[5]
+    assert "no edit of train.py to undo" in said[6]
+    assert trial.steps[6].files["train.py"] == blake3(STARTER.encode()).hexdigest()
+
+
+def test_a_model_that_never_answers_ends_at_the_time_limit_and_what_stands_is_scored(task, tmp_path, monkeypatch):
+    answers = Answers(call("write_file", file="submission.csv", content=BETTER), ("wait", 20))
+    with serving(answers, monkeypatch) as model:
+        (trial,) = run(
+            task, agent("react", model), tmp_path / "run", limits=Limits(steps=9, seconds=5, seconds_per_command=9)
+        )
+    assert (trial.ending, trial.score) == ("time_limit", pytest.approx(2 / 3))
+    assert trial.seconds < 19
 
 
 def test_research_that_names_no_action_is_asked_again_and_then_ends(task, tmp_path):

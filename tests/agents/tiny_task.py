@@ -3,6 +3,7 @@
 import json
 import sys
 import threading
+import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -94,6 +95,9 @@ def serving(answers: Answers, monkeypatch):
             answers.keys.append(self.headers.get("Authorization", ""))
             one = answers.next()
             status, text = 200, ""
+            if isinstance(one, tuple) and one[0] == "wait":
+                time.sleep(one[1])
+                return
             if isinstance(one, tuple) and isinstance(one[0], int):
                 status, text = one
             else:
