@@ -453,7 +453,7 @@ def _play(run: _Run, trial: TrialRecorder, where: "SandboxEnvironmentSpec | None
 
 def _evaluate(run: _Run, trial: TrialRecorder, sample: Any) -> "EvalLog":
     """Let Inspect run one sample, and return its log."""
-    from inspect_ai import Task, eval  # noqa: A004
+    import inspect_ai
     from inspect_ai.log import read_eval_log
     from inspect_ai.scorer import Score, Target, mean, scorer
     from inspect_ai.solver import Generate, TaskState, solver
@@ -477,12 +477,14 @@ def _evaluate(run: _Run, trial: TrialRecorder, sample: Any) -> "EvalLog":
 
         return score
 
-    task = Task(dataset=[sample], solver=play(), scorer=judged(), name=run.task.key, metadata=run.describe())
+    task = inspect_ai.Task(
+        dataset=[sample], solver=play(), scorer=judged(), name=run.task.key, metadata=run.describe()
+    )
     with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=run.folder) as scratch:
 
         def call() -> "EvalLog":
             with _quiet_inspect(Path(scratch)):
-                (log,) = eval(
+                (log,) = inspect_ai.eval(
                     task,
                     model=trial.models.get("main"),
                     model_roles={role: model for role, model in trial.models.items() if role != "main"},

@@ -98,11 +98,11 @@ def arguments(confinement: Confinement, env: Mapping[str, str], accounts: int) -
     """
     one = confinement
     place = ["--bind" if one.writable else "--ro-bind", str(one.workspace), str(WORKSPACE)]
-    found = [*_start(one), *_system(), *_etc(one.network), *_interpreter(one.python)]
-    found += ["--proc", "/proc", "--dev", "/dev", *_gpu(one.gpu)]
+    found = [*_start(one), *_system(), *_etc(one.network), "--proc", "/proc", "--dev", "/dev", *_gpu(one.gpu)]
     for folder in ("/tmp", "/dev/shm"):  # noqa: S108
         found += ["--size", str(_TMP_MB << 20), "--perms", "1777", "--tmpfs", folder]
-    found += place
+    # After them: an interpreter may be installed below /tmp.
+    found += [*_interpreter(one.python), *place]
     for relative, path in sorted(one.read_only.items()):
         found += ["--ro-bind", str(path), str(WORKSPACE / relative)]
     for target, path in sorted(one.bound.items()):

@@ -17,7 +17,7 @@ def describe(images: np.ndarray) -> np.ndarray:
 
 def main() -> None:
     """Read data/images.npz, write submission.csv."""
-    found = np.load("data/images.npz")
+    found = np.load("data/images.npz", allow_pickle=False)
     features, labels = describe(found["images"]), found["labels"]
 
     model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=3000))
