@@ -356,6 +356,7 @@ def test_a_results_root_that_cannot_be_written_to_is_told_once(many, monkeypatch
     assert "results root" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_settings_phases_and_force_reach_the_processes(many):
     root, env = many
     (root / "settings.json").write_text('{"split_seed": 7}')

@@ -37,6 +37,7 @@ def test_what_is_current_is_left_alone_and_force_makes_it_again(copy_of_finished
     assert after["embeddings/embeddings.npy"] == before["embeddings/embeddings.npy"]
 
 
+@pytest.mark.slow
 def test_phase_1_makes_no_embeddings_and_says_that_phase_2_was_not_asked_for(place):
     root, env = place
     done = agml("run", "--dataset", "tiny", "--phases", "1", env=env, cwd=root)
@@ -48,6 +49,7 @@ def test_phase_1_makes_no_embeddings_and_says_that_phase_2_was_not_asked_for(pla
     assert value["phases_completed"] == [1]
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_not_registered_runs_all_the_same(place):
     root, env = place
     write_images(root / "my leaves", seed=1)
@@ -97,6 +99,7 @@ def test_a_hub_dataset_without_network_says_what_to_do(place):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_an_embedding_model_that_cannot_be_loaded_keeps_what_succeeded(place):
     root, env = place
     (root / "datasets.yaml").write_text(f"datasets:\n  - {{name: tiny, path: {root / 'images'}}}\n")

@@ -217,6 +217,7 @@ def instance(monkeypatch, place, url):
     return dg.DagsterInstance.get()
 
 
+@pytest.mark.slow
 def test_a_server_that_is_not_there_is_named(monkeypatch, place):
     pytest.importorskip("dagster_postgres")
     with socket.socket() as free:

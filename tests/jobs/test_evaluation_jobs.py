@@ -13,6 +13,7 @@ TAGS = {
 }
 
 
+@pytest.mark.slow
 def test_a_pair_is_evaluated_by_three_tags_then_reported(copy_of_finished):
     env = environment(copy_of_finished, copy_of_finished / "datasets.yaml")
     done = dagster(*JOB, "evaluate_models", "--tags", json.dumps(TAGS), env=env)
