@@ -3,6 +3,8 @@
 import json
 import subprocess
 
+import pytest
+
 from tests.tiny import BIN, JOB, dagster, environment, write_images, write_registry
 
 MODEL = "efficientnet_lite0"
