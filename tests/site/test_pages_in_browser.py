@@ -422,7 +422,7 @@ def test_everything_left_out_is_listed_with_its_reason(browser, sites):
     warnings = [w["message"] for one in data.run_records["accepted"] for w in one["warnings"]]
     assert column(browser, "warnings", "Why") == warnings
     assert column(browser, "unranked", "Why") == [one["reason"] for one in data.board["unranked"]]
-    assert column(browser, "missing", "What") == ["never_run", "compression/never"]
+    assert column(browser, "missing", "What") == ["never_run", "compression/never", "agents/soil/gone"]
     browser.find_element(By.ID, "q").send_keys("out of range")
     assert column(browser, "warnings", "Warning") == ["score out of range"]
 
