@@ -89,6 +89,11 @@ def _add_run(actions: Any) -> None:
         "--agent", metavar="KEY", help="registered agent; the options of models and limits are its own"
     )
     run.add_argument("--force", action="store_true", help="with --agent: run again what is up to date")
+    run.add_argument(
+        "--as-it-stands",
+        action="store_true",
+        help="with --agent: score what an interrupted run has left, and do not go on with it",
+    )
     run.add_argument("--seed", type=_positive, default=1, metavar="N", help="without --agent; by default 1")
     run.add_argument("--llm-name", metavar="NAME", help="model by Inspect's name, such as openai/gpt-5")
     run.add_argument(
@@ -150,6 +155,9 @@ def _add_evaluate(actions: Any) -> None:
     evaluate.add_argument("--log-folder", type=Path, metavar="FOLDER")
     evaluate.add_argument("--task", metavar="KEY", help="with --log-folder")
     evaluate.add_argument("--output-file", type=Path, default=Path("results.json"), metavar="FILE")
+    evaluate.add_argument(
+        "--rescore", action="store_true", help="without --log-folder: score the stored files again first"
+    )
     evaluate.add_argument("--eval-intermediate", action="store_true", help="score the steps of old logs as well")
     _add_places(evaluate)
     evaluate.set_defaults(call=lambda options: _evaluate(options, evaluate))
@@ -218,6 +226,8 @@ def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         if given := [name for name in _OF_DESCRIBED if getattr(options, name) is not None]:
             parser.error(f"--{given[0].replace('_', '-')} does not go with --agent: the registry says it")
         return _run_registered(options, registry, task, workspace)
+    if options.as_it_stands or options.force:
+        parser.error("--as-it-stands and --force go with --agent")
     agent = _described(options)  # before a dataset is measured: names of models are soon mistyped
     _prepared(task, workspace, options)
     described: dict[str, Any] = {
@@ -255,7 +265,7 @@ def _run_registered(
     run = AgentRun(task, agent, workspace, options.sandbox, options.python, options.device)
     with run.held("agml-assets agents run"):
         if options.force or not run.is_current("run"):
-            make_run(run, logger.info)
+            make_run(run, logger.info, as_it_stands=options.as_it_stands)
         if options.force or not run.is_current("evaluation"):
             make_evaluation(run)
     _tell(run.read("evaluation"))
@@ -449,6 +459,8 @@ def _evaluate(options: argparse.Namespace, parser: argparse.ArgumentParser) -> i
     if options.log_folder is None:
         if options.task is not None:
             parser.error("--task goes with --log-folder; without it all stored runs are compared")
+        if options.rescore:
+            _rescore(registry, workspace)
         written = write_leaderboard(workspace, registry)
         _tell_standings(written.document)
         click.echo(f"Compared in {written.path}")
@@ -468,6 +480,17 @@ def _evaluate(options: argparse.Namespace, parser: argparse.ArgumentParser) -> i
     options.output_file.write_text(results_text(records), encoding="utf-8")
     click.echo(f"{len(records)} trials in {options.output_file}")
     return 0
+
+
+def _rescore(registry: AgentRegistry, workspace: Workspace) -> None:
+    from agml_assets.agents.steps import AgentRun, rescore_run
+
+    for task in registry.tasks:
+        for agent in registry.agents:
+            run = AgentRun(task, agent, workspace)
+            if run.sidecar("run") is not None and run.is_current("run"):
+                with run.held("agml-assets agents evaluate"):
+                    rescore_run(run)
 
 
 def _tell_standings(document: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ weighed in `evaluation`; how agents compare is `leaderboard`'s business.
 
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -21,7 +22,14 @@ from upath import UPath
 from agml_assets.agents.artifacts import CODE_VERSIONS, FILES, LEADERBOARD
 from agml_assets.agents.evaluation import Baseline, baseline_of, evaluate
 from agml_assets.agents.leaderboard import build_leaderboard
-from agml_assets.agents.runs import read_trials, run_trials, script_file
+from agml_assets.agents.runs import (
+    FinishedRun,
+    read_trials,
+    rescore,
+    run_trials,
+    score_as_it_stands,
+    script_file,
+)
 from agml_assets.agents.scoring import judge
 from agml_assets.agents.task import AgentTask
 from agml_assets.agents.tasks.prepare import open_task
@@ -165,25 +173,47 @@ class AgentRun:
             )
 
 
-def make_run(run: AgentRun, on_progress: Callable[[str], None] | None = None) -> Sidecar:
-    """Run all seeds, going on where a killed run stopped, and store log and workspaces."""
+def make_run(
+    run: AgentRun, on_progress: Callable[[str], None] | None = None, *, as_it_stands: bool = False
+) -> Sidecar:
+    """Run all seeds, going on where a killed run stopped, and store log and workspaces.
+
+    Args:
+        run: The agent and its task.
+        on_progress: Is told in a line what was done.
+        as_it_stands: Whether what a killed run has left is scored instead, without going on.
+    """
     began = time.monotonic()
-    log = run_trials(
-        run.task,
-        run.agent,
-        range(1, run.agent.seeds + 1),
-        run.work_folder,
-        sandbox=run.sandbox,
-        python=run.python,
-        gpu=run.gpu,
-        judge=judge,
-        on_progress=on_progress,
-    )
+    seeds = range(1, run.agent.seeds + 1)
+    if as_it_stands:
+        log = score_as_it_stands(run.work_folder, run.task, judge=judge, seeds=seeds)
+    else:
+        log = run_trials(
+            run.task,
+            run.agent,
+            seeds,
+            run.work_folder,
+            sandbox=run.sandbox,
+            python=run.python,
+            gpu=run.gpu,
+            judge=judge,
+            on_progress=on_progress,
+        )
     seconds = time.monotonic() - began
     run.write("workspaces", log.workspaces, seconds)
     made = run.write("run", log.eval_file, seconds)
     shutil.rmtree(run.work_folder, ignore_errors=True)
     return made
+
+
+def rescore_run(run: AgentRun) -> Sidecar:
+    """Score the stored trials again from their stored files; no agent runs."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="agml-rescore-") as folder:
+        log = Path(folder) / FILES["run"]
+        shutil.copyfile(run.local_file("run"), log)
+        rescore(FinishedRun(log, run.local_file("workspaces")), run.task, judge=judge)
+        return run.write("run", log, time.monotonic() - began)
 
 
 def make_evaluation(run: AgentRun) -> Sidecar:

@@ -126,6 +126,35 @@ def test_a_run_that_is_killed_goes_on_with_the_same_command(place, tmp_path, ste
     assert not state.exists()
 
 
+@pytest.mark.slow
+def test_what_a_killed_run_has_left_can_be_scored_as_it_stands_and_again(place, tmp_path):
+    env = {**os.environ, "AGML_RESULTS": str(tmp_path / "results"), "PYTHONPATH": str(ROOT)}
+    agents = [sys.executable, "-m", "agml_assets.cli", "agents"]
+    command = [*agents, "run", "--task", "digits", "--agent", "react"]
+    state = tmp_path / "results/_platform/.work/agents/digits/react/state/seed_1.json"
+    killed = subprocess.Popen(command, env=env, cwd=tmp_path, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and not (state.exists() and len(_steps(state)) >= 2):
+            time.sleep(0.01)
+    finally:
+        os.killpg(killed.pid, signal.SIGKILL)
+        killed.wait()
+    done = subprocess.run([*command, "--as-it-stands"], env=env, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    pair = AgentRun(load_agents().task("digits"), load_agents().agent("react"), place)
+    first, second = pair.trials()
+    assert first.score > 0.95  # of the file that the second step had written
+    assert first.ending in ("killed", "submitted")
+    assert (second.ending, second.score, second.steps) == ("killed", None, ())
+    assert pair.read("evaluation")["trials"][1]["success"] is not True
+    done = subprocess.run(
+        [*agents, "evaluate", "--rescore"], env=env, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert [trial.score for trial in pair.trials()] == [first.score, None]
+
+
 def _steps(state):
     try:
         return json.loads(state.read_bytes())["steps"]
