@@ -159,6 +159,7 @@ def _add_evaluate(actions: Any) -> None:
         "--rescore", action="store_true", help="without --log-folder: score the stored files again first"
     )
     evaluate.add_argument("--eval-intermediate", action="store_true", help="score the steps of old logs as well")
+    _add_python(evaluate)
     _add_places(evaluate)
     evaluate.set_defaults(call=lambda options: _evaluate(options, evaluate))
 
@@ -309,12 +310,11 @@ def _resume(options: argparse.Namespace) -> int:
 def _run_described(folder: Path, described: dict[str, Any], workspace: Workspace, *, resume: bool) -> int:
     from agml_assets.agents.evaluation import evaluate
     from agml_assets.agents.runs import read_trials, run_trials
-    from agml_assets.agents.scoring import judge
     from agml_assets.agents.steps import AgentRun, baseline
 
     entry = load_agents().task(described["task"])
     agent = AgentEntry.model_validate(described["agent"])
-    run = AgentRun(entry, agent, workspace)
+    run = AgentRun(entry, agent, workspace, python=Path(described["python"]))
     limits = {name: value for name, value in described["limits"].items() if value is not None}
     done = run_trials(
         run.task,
@@ -325,7 +325,7 @@ def _run_described(folder: Path, described: dict[str, Any], workspace: Workspace
         sandbox=described["sandbox"],
         python=Path(described["python"]),
         gpu=described["device"],
-        judge=judge,
+        judge=run.judge,
         on_progress=logger.info,
         resume=resume,
     )
@@ -451,7 +451,6 @@ def _run_one(
 
 def _evaluate(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     from agml_assets.agents.old_logs import read_old_logs, results_text
-    from agml_assets.agents.scoring import judge
     from agml_assets.agents.steps import AgentRun, baseline, write_leaderboard
 
     workspace = open_workspace(options.results, options.config)
@@ -460,7 +459,7 @@ def _evaluate(options: argparse.Namespace, parser: argparse.ArgumentParser) -> i
         if options.task is not None:
             parser.error("--task goes with --log-folder; without it all stored runs are compared")
         if options.rescore:
-            _rescore(registry, workspace)
+            _rescore(registry, workspace, options.python)
         written = write_leaderboard(workspace, registry)
         _tell_standings(written.document)
         click.echo(f"Compared in {written.path}")
@@ -468,11 +467,11 @@ def _evaluate(options: argparse.Namespace, parser: argparse.ArgumentParser) -> i
     if options.task is None:
         parser.error("--log-folder needs --task")
     entry = registry.task(options.task)
-    run = AgentRun(entry, AgentEntry(key="starter", kind="starter"), workspace)
+    run = AgentRun(entry, AgentEntry(key="starter", kind="starter"), workspace, python=options.python)
     records = read_old_logs(
         options.log_folder,
         run.task,
-        judge,
+        run.judge,
         baseline=baseline(run).value,
         eval_intermediate=options.eval_intermediate,
     )
@@ -482,12 +481,12 @@ def _evaluate(options: argparse.Namespace, parser: argparse.ArgumentParser) -> i
     return 0
 
 
-def _rescore(registry: AgentRegistry, workspace: Workspace) -> None:
+def _rescore(registry: AgentRegistry, workspace: Workspace, python: Path) -> None:
     from agml_assets.agents.steps import AgentRun, rescore_run
 
     for task in registry.tasks:
         for agent in registry.agents:
-            run = AgentRun(task, agent, workspace)
+            run = AgentRun(task, agent, workspace, python=python)
             if run.sidecar("run") is not None and run.is_current("run"):
                 with run.held("agml-assets agents evaluate"):
                     rescore_run(run)
@@ -541,7 +540,12 @@ def _interpreter(text: str) -> Path:
     found = shutil.which(text)
     if found is None:
         raise argparse.ArgumentTypeError(f"there is no program {text}")
-    return Path(found).absolute()
+    # Not the name's own path: that of a version manager is a script, which the sandbox does not have.
+    ask = [found, "-I", "-c", "import sys; print(sys.executable)"]
+    asked = subprocess.run(ask, capture_output=True, text=True, check=False)  # noqa: S603
+    if asked.returncode or not asked.stdout.strip():
+        raise argparse.ArgumentTypeError(f"{text} is no Python interpreter")
+    return Path(asked.stdout.strip())
 
 
 def _positive(text: str) -> int:

@@ -20,6 +20,7 @@ from blake3 import blake3
 
 from agml_assets.agents.error_kinds import FAILED, old_flags
 from agml_assets.agents.evaluation import Yardstick, chosen_steps, evaluate_trial
+from agml_assets.agents.snapshots import Snapshot
 from agml_assets.agents.task import AgentTask, Verdict
 from agml_assets.agents.trials import Ending, Step, Trial, Usage
 from agml_assets.disk import describe_bytes, named_when_full
@@ -27,6 +28,9 @@ from agml_assets.errors import UserError
 
 RUN_FILE = "run.json"
 """What `agml-assets agents run` was asked for, beside the log tree: `--resume` goes on from it."""
+
+LEFT_OUT = "left_out.json"
+"""In `env_log/`, an addition to the old tree: bytes of each file that was too large for the last snapshot."""
 
 FINAL_ANSWER = "Final Answer"
 
@@ -127,6 +131,8 @@ def export_old_logs(trial: Trial, workspaces_zip: Path, folder: Path) -> Exporte
                 folder / "env_log" / "error.txt", trial.error or f"The run ended with its process: {trial.ending}."
             )
         left_out = _write_snapshots(trial, workspaces_zip, folder / "env_log" / "traces")
+        if trial.left_out:
+            _write(folder / "env_log" / LEFT_OUT, json.dumps(dict(trial.left_out), indent=4))
     return Exported(folder, left_out)
 
 
@@ -488,6 +494,9 @@ def _old_record(
             steps[place] = Step(**{**vars(steps[place]), "score": score})
     final = env_log / "traces" / "step_final_files"
     verdict = _judged(judge, task, final) if final.is_dir() else Verdict(None, "there is no final snapshot")
+    lacking = Snapshot(left_out=_left_out(env_log)).lacking(task)
+    if verdict.score is None and lacking:
+        verdict = Verdict(None, f"It cannot be scored from its logs: {lacking}.")
     judged = Trial(
         **{**vars(trial), "steps": tuple(steps), "score": verdict.score, "reason": verdict.reason},
     )
@@ -501,6 +510,14 @@ def _old_record(
         "error": trial.error,
         "extra": old_flags(_lines(run / "log"), _lines(run / "agent_log" / "main_log"), failed=failed),
     }
+
+
+def _left_out(env_log: Path) -> dict[str, int]:
+    try:
+        found = json.loads((env_log / LEFT_OUT).read_bytes())
+        return {str(path): int(size) for path, size in found.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
 
 
 def _judged(judge: Judge, task: AgentTask, folder: Path) -> Verdict:

@@ -257,8 +257,8 @@ class TrialRecorder:
     def snapshot(self) -> tuple[Snapshot, str]:
         """Keep the workspace as it is; return the snapshot and its digest."""
         declared = self.task.entry.submission
-        first = (declared.file,) if declared else ()
-        taken = self.place.store.take(self.place.workspace, self.read_only, first)
+        wanted = {declared.file: declared.max_mb * 10**6} if declared else {}
+        taken = self.place.store.take(self.place.workspace, self.read_only, wanted)
         return taken, self.place.store.keep_snapshot(taken)
 
     def judged(self) -> Verdict:

@@ -42,6 +42,7 @@ from agml_assets.agents.solvers.majority import require_table
 from agml_assets.agents.solvers.scripted import read_script, script_file
 from agml_assets.agents.submission import validate as check_form
 from agml_assets.agents.task import AgentTask, Verdict
+from agml_assets.agents.tasks.prepare import answers_beside
 from agml_assets.agents.trial_state import TrialState, read_state
 from agml_assets.agents.trials_file import SCORER, TRIAL, read_trials
 from agml_assets.errors import UserError
@@ -226,7 +227,8 @@ def score_as_it_stands(
 def rescore(done: FinishedRun, task: AgentTask, *, judge: Judge) -> None:
     """Score finished trials again from their packed files, in place; no agent runs.
 
-    Each trial is still of the task's version that it worked on.
+    Each trial is still of the task's version that it worked on. One whose files were too large to be kept keeps
+    its score.
 
     Raises:
         UserError: The log is of another task, or the files are not in the zip.
@@ -240,6 +242,11 @@ def rescore(done: FinishedRun, task: AgentTask, *, judge: Judge) -> None:
         if state["task"] != task.key:
             raise UserError(f"{done.eval_file}: its trials are of task {state['task']!r}, not {task.key!r}.")
         packed = read_packed(done.workspaces, state["seed"])
+        if lacking := packed.final.lacking(task):
+            logger.warning(
+                "Task %s, agent %s, seed %d keeps its score: %s.", task.key, state["agent"], state["seed"], lacking
+            )
+            continue
         with tempfile.TemporaryDirectory(prefix="agml-rescore-") as place:
             scores = _step_scores(task, judge, done.workspaces, packed.steps, Path(place))
             for step, score in zip(state["steps"], scores, strict=True):
@@ -411,7 +418,7 @@ def _sandbox(run: _Run, seed: int, kind: str, python: Path, gpu: int | None) -> 
         python=python,
         limits=run.limits,
         read_only=tuple(sorted(read_only.mounts(run.task).items())),
-        hidden=run.task.hidden,
+        hidden=(*run.task.hidden, *answers_beside(run.task.entry, python)),
         gpu=gpu,
         user=user,
     )

@@ -54,6 +54,13 @@ class Snapshot:
         """Return it as JSON values."""
         return {"files": dict(self.files), "links": dict(self.links), "left_out": dict(self.left_out)}
 
+    def lacking(self, task: AgentTask) -> str:
+        """Return why it is not enough to score the workspace; empty where it is."""
+        if task.entry.metric is not None or not self.left_out:  # a declared submission is kept whatever its size
+            return ""
+        names = ", ".join(list(self.left_out)[:3])
+        return f"eval.py may read files that were too large to be kept ({names}; {len(self.left_out)} in all)"
+
 
 class SnapshotStore:
     """Contents of files, each once.
@@ -67,30 +74,31 @@ class SnapshotStore:
         # A file whose inode, size and times are as they were has the content it had: no agent can set its ctime.
         self._known: dict[tuple[int, int, int, int, int], str] = {}
 
-    def take(self, workspace: Path, read_only: "ReadOnly", first: Sequence[str] = ()) -> Snapshot:
+    def take(self, workspace: Path, read_only: "ReadOnly", wanted: Mapping[str, int] | None = None) -> Snapshot:
         """Keep a workspace as it is.
 
         Args:
             workspace: The workspace.
             read_only: Which of its files are left out because they cannot change.
-            first: Files that are kept before others where not all can be.
+            wanted: Files that are kept before all others and above the caps, up to so many bytes.
 
         Returns:
             What it holds; contents are in the store.
         """
+        wanted = wanted or {}
         links: dict[str, str] = {}
         found = []
         for path, status, parent in _walk(workspace, read_only):
             if stat.S_ISLNK(status.st_mode):
                 links[path] = os.readlink(PurePosixPath(path).name, dir_fd=parent)
             elif stat.S_ISREG(status.st_mode):
-                found.append((path not in first, path, status))
+                found.append((path not in wanted, path, status))
         files: dict[str, str] = {}
         left_out: dict[str, int] = {}
         total = 0
         for _, path, status in sorted(found, key=lambda one: one[:2]):
-            too_much = len(files) >= MOST_FILES or total + status.st_size > LARGEST_SNAPSHOT
-            digest = None if too_much or status.st_size > LARGEST_FILE else self._keep(workspace, path, status)
+            most = wanted.get(path, 0 if len(files) >= MOST_FILES else min(LARGEST_FILE, LARGEST_SNAPSHOT - total))
+            digest = self._keep(workspace, path, status, most) if status.st_size <= most else None
             if digest is None:
                 left_out[path] = status.st_size
             else:
@@ -140,7 +148,7 @@ class SnapshotStore:
         for path, target in snapshot.links.items():
             link_beneath(workspace, path, target)
 
-    def _keep(self, workspace: Path, path: str, status: os.stat_result) -> str | None:
+    def _keep(self, workspace: Path, path: str, status: os.stat_result, most: int) -> str | None:
         key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         if key in self._known and self.path(self._known[key]).exists():
             return self._known[key]
@@ -151,11 +159,11 @@ class SnapshotStore:
         with os.fdopen(handle, "rb") as source, Unfinished(self.folder, "blob") as stage:
             hashed, length = blake3(), 0
             with stage.open("wb") as target:
-                while length <= LARGEST_FILE and (chunk := source.read(_CHUNK)):
+                while length <= most and (chunk := source.read(_CHUNK)):
                     hashed.update(chunk)
                     target.write(chunk)
                     length += len(chunk)
-            if length > LARGEST_FILE:
+            if length > most:
                 return None
             digest = hashed.hexdigest()
             if not self.path(digest).exists():

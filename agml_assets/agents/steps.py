@@ -31,7 +31,7 @@ from agml_assets.agents.runs import (
     script_file,
 )
 from agml_assets.agents.scoring import judge
-from agml_assets.agents.task import AgentTask
+from agml_assets.agents.task import AgentTask, Verdict
 from agml_assets.agents.tasks.prepare import open_task
 from agml_assets.agents.trials import Trial
 from agml_assets.errors import UserError
@@ -53,7 +53,7 @@ class AgentRun:
         agent: The agent.
         workspace: Registry of datasets, settings and store.
         sandbox: `bubblewrap`, `docker` or `none`; None means the best there is, and never `none`.
-        python: Interpreter of the agent's scripts.
+        python: Interpreter of the agent's scripts, and of a task's own scorer.
         gpu: Number of the GPU that scripts see; None means none.
     """
 
@@ -109,6 +109,10 @@ class AgentRun:
     def work_folder(self) -> Path:
         """Local folder of an unfinished run, kept between tries."""
         return self.workspace.store.local_folder(PLATFORM, f".work/agents/{self.task_entry.key}/{self.agent.key}")
+
+    def judge(self, task: AgentTask, folder: Path) -> Verdict:
+        """Return what a workspace is worth; a task's own scorer runs in the interpreter of the agent's scripts."""
+        return judge(task, folder, python=self.python)
 
     def starter(self) -> "AgentRun":
         """Return the run of the starter code on the same task."""
@@ -186,7 +190,7 @@ def make_run(
     began = time.monotonic()
     seeds = range(1, run.agent.seeds + 1)
     if as_it_stands:
-        log = score_as_it_stands(run.work_folder, run.task, judge=judge, seeds=seeds)
+        log = score_as_it_stands(run.work_folder, run.task, judge=run.judge, seeds=seeds)
     else:
         log = run_trials(
             run.task,
@@ -196,7 +200,7 @@ def make_run(
             sandbox=run.sandbox,
             python=run.python,
             gpu=run.gpu,
-            judge=judge,
+            judge=run.judge,
             on_progress=on_progress,
         )
     seconds = time.monotonic() - began
@@ -212,7 +216,7 @@ def rescore_run(run: AgentRun) -> Sidecar:
     with tempfile.TemporaryDirectory(prefix="agml-rescore-") as folder:
         log = Path(folder) / FILES["run"]
         shutil.copyfile(run.local_file("run"), log)
-        rescore(FinishedRun(log, run.local_file("workspaces")), run.task, judge=judge)
+        rescore(FinishedRun(log, run.local_file("workspaces")), run.task, judge=run.judge)
         return run.write("run", log, time.monotonic() - began)
 
 

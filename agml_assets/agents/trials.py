@@ -69,6 +69,7 @@ class Trial:
         problem: What the agent was told to do.
         tools: Description of every tool the agent had, by name.
         final_files: As `Step.files`, at the end.
+        left_out: Bytes of each file that was too large to be kept at the end.
         calls: Each call of a model, a mapping with `model`, `input`, `output`, `input_tokens`, `output_tokens`,
             `step`, the index of the step it led to or was made in, and `tool`, whether a tool made it.
     """
@@ -89,4 +90,5 @@ class Trial:
     problem: str = ""
     tools: Mapping[str, str] = field(default_factory=dict)
     final_files: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, int] = field(default_factory=dict)
     calls: tuple[Mapping[str, Any], ...] = ()

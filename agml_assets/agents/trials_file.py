@@ -56,6 +56,7 @@ def _read(sample: "EvalSample", workspaces_zip: Path | None) -> Trial:
         steps=tuple(steps),
         usage={model: Usage(**counts) for model, counts in found["usage"].items()},
         final_files=packed.final.files if packed else {},
+        left_out=packed.final.left_out if packed else {},
         calls=tuple(_with_input(call, sample) for call in found["calls"]),
     )
 

@@ -72,9 +72,11 @@ def test_large_files_and_too_many_bytes_are_named_and_left_out(workspace, store,
     monkeypatch.setattr(snapshots, "LARGEST_SNAPSHOT", 12)
     (workspace / "huge.bin").write_bytes(b"x" * 11)
     (workspace / "z.csv").write_bytes(b"y" * 9)
-    taken = store.take(workspace, NOTHING, first=("z.csv",))
+    taken = store.take(workspace, NOTHING, {"z.csv": 100})
     assert set(taken.files) == {"z.csv", "a.txt"}
     assert taken.left_out == {"huge.bin": 11, "sub/b.txt": 3}
+    assert set(store.take(workspace, NOTHING, {"huge.bin": 11}).files) == {"huge.bin"}
+    assert "huge.bin" in store.take(workspace, NOTHING, {"huge.bin": 10}).left_out
 
 
 def test_a_workspace_comes_back_as_it_was(workspace, store, tmp_path):

@@ -2,6 +2,7 @@
 
 import importlib.util
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,9 @@ from agml_assets.agents.metrics import accuracy
 from agml_assets.agents.tasks.stage import Made, Stage, write_arrays
 from agml_assets.registry.agents import AgentTaskEntry, Submission
 
-ANSWERS_INSIDE = "datasets/data/digits.csv.gz"
-"""Where an installed scikit-learn keeps the digits with their labels."""
+_ANSWERS = "sklearn/datasets/data/digits.csv.gz"  # where an installed scikit-learn keeps digits and labels
+_PACKAGES = ("lib*/python*/site-packages", "lib*/python*/dist-packages")  # below an installation of Python
+_INSTALLATIONS = ("", "local/", "envs/*/", "pkgs/*/")  # the last two are conda's
 
 _TEST_SHARE = 0.4
 _SEED = 20
@@ -61,9 +63,21 @@ def make_digits(entry: AgentTaskEntry, stage: Stage) -> Made:
     )
 
 
-def installed_answers() -> Path | None:
+def installed_digits() -> Path | None:
     """Return the file of this Python's scikit-learn that holds the digits; imports nothing."""
     found = importlib.util.find_spec("sklearn")
     if found is None or found.origin is None:
         return None
-    return Path(found.origin).parent / ANSWERS_INSIDE
+    return Path(found.origin).parents[1] / _ANSWERS
+
+
+def answers_below(installations: Iterable[Path]) -> tuple[Path, ...]:
+    """Return every file below some installations of Python that holds the digits with their labels."""
+    found = {
+        path.resolve()
+        for folder in installations
+        for within in _INSTALLATIONS
+        for packages in _PACKAGES
+        for path in folder.glob(f"{within}{packages}/{_ANSWERS}")
+    }
+    return tuple(sorted(found))

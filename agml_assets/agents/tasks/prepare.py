@@ -6,7 +6,6 @@ What a task consists of is decided by its source: `folder`, `dataset`, `digits`.
 import json
 import logging
 import shutil
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,10 @@ from typing import Any
 from blake3 import blake3
 
 from agml_assets.agents.metrics import find_metric
+from agml_assets.agents.sandbox.confinement import prefixes
 from agml_assets.agents.task import AgentTask
 from agml_assets.agents.tasks.dataset import dataset_hidden, dataset_identity, make_from_dataset
-from agml_assets.agents.tasks.digits import ANSWERS_INSIDE, installed_answers, make_digits
+from agml_assets.agents.tasks.digits import answers_below, installed_digits, make_digits
 from agml_assets.agents.tasks.folder import folder_identity, make_from_folder
 from agml_assets.agents.tasks.stage import Made, Stage, content_digest, make_readable, state_of
 from agml_assets.errors import UserError
@@ -34,9 +34,6 @@ _SAID = {
     *("problem", "read_only", "public", "decided", "reference", "hidden"),
 }
 _VERSION = "1"  # changed whenever the code would make other files from the same source
-_ANSWERS_OF = (
-    "import importlib.util as u, os; s = u.find_spec('sklearn'); print(os.path.dirname(s.origin) if s else '')"
-)
 
 
 def prepare_task(
@@ -68,7 +65,7 @@ def prepare_task(
         stage = Stage(place / "making", place / "downloads", downloads or place / "downloads" / "images")
         stage.make()
         made = _make(entry, workspace, stage, python)
-        hidden = [str(path) for path in (*made.hidden, *_answers_of(entry, python))]
+        hidden = [str(path) for path in made.hidden]
         (place / MARKER).unlink(missing_ok=True)
         for part in _PARTS:
             shutil.rmtree(place / part, ignore_errors=True)
@@ -99,6 +96,11 @@ def open_task(entry: AgentTaskEntry, workspace: Workspace) -> AgentTask:
     return _open(entry, workspace, place, marker)
 
 
+def answers_beside(entry: AgentTaskEntry, python: Path) -> tuple[Path, ...]:
+    """Return what an interpreter, or the system that its scripts see, has installed of a task's answers."""
+    return answers_below((*prefixes(python), Path("/usr"))) if entry.dataset == DIGITS else ()
+
+
 def _place(entry: AgentTaskEntry, workspace: Workspace) -> Path:
     return workspace.store.local_folder(PLATFORM, f"agents/tasks/{entry.key}")
 
@@ -120,8 +122,8 @@ def _identity(
     """
     if entry.dataset == DIGITS:
         starter = Path(__file__).with_name("starters") / "digits.py"
-        answers = installed_answers()
-        files = [path for path in (starter, answers) if path is not None and path.is_file()]
+        digits = installed_digits()
+        files = [path for path in (starter, digits) if path is not None and path.is_file()]
         source: dict[str, Any] = {"content": [file_digest(path) for path in files]}
     elif entry.dataset is not None:
         source = {"content": dataset_identity(entry, workspace)}
@@ -165,10 +167,7 @@ def _changed(marker: Mapping[str, Any], place: Path, identity: str) -> str:
 def _open(entry: AgentTaskEntry, workspace: Workspace, place: Path, marker: Mapping[str, Any]) -> AgentTask:
     known = AgentTaskEntry.model_validate({**entry.model_dump(), **marker["decided"]}, strict=False)
     hidden = [Path(path) for path in marker["hidden"]]
-    if entry.dataset == DIGITS:
-        answers = installed_answers()
-        hidden += [answers] if answers is not None else []
-    elif entry.dataset is not None:
+    if entry.dataset is not None and entry.dataset != DIGITS:
         hidden += dataset_hidden(entry, workspace)
     reference = marker["reference"]
     return AgentTask(
@@ -182,17 +181,6 @@ def _open(entry: AgentTaskEntry, workspace: Workspace, place: Path, marker: Mapp
         hidden=tuple(dict.fromkeys(hidden)),
         reference=reference if reference is not None else entry.reference,
     )
-
-
-def _answers_of(entry: AgentTaskEntry, python: Path) -> list[Path]:
-    """Return where the interpreter of the task's scripts keeps what gives the answers away."""
-    if entry.dataset != DIGITS:
-        return []
-    asked = subprocess.run(  # noqa: S603 - the user's own interpreter
-        [str(python), "-I", "-c", _ANSWERS_OF], capture_output=True, text=True, check=False, timeout=60
-    )
-    folder = asked.stdout.strip()
-    return [Path(folder) / ANSWERS_INSIDE] if folder else []
 
 
 def _read_marker(place: Path) -> dict[str, Any] | None:

@@ -1,22 +1,24 @@
 """The task that needs nothing but scikit-learn, prepared, started and judged."""
 
+import json
 import runpy
+import shutil
 import sys
 from pathlib import Path
+from venv import EnvBuilder
 
 import numpy as np
 import polars as pl
 import pytest
 from sklearn.datasets import load_digits
 
-from agml_assets.agents.sandbox.confinement import Confinement, free_user
-from agml_assets.agents.sandbox.execute import run_confined
+from agml_assets.agents.runs import read_trials, run_trials
 from agml_assets.agents.scoring import judge
 from agml_assets.agents.submission import read_answers
-from agml_assets.agents.tasks.digits import installed_answers
+from agml_assets.agents.tasks.digits import answers_below, installed_digits
 from agml_assets.agents.tasks.prepare import open_task, prepare_task
 from agml_assets.errors import UserError
-from agml_assets.registry.agents import load_agents
+from agml_assets.registry.agents import AgentEntry, load_agents
 from agml_assets.registry.datasets import DatasetRegistry
 from agml_assets.settings import Settings
 from agml_assets.store import ArtifactStore
@@ -77,13 +79,39 @@ def test_better_predictions_score_higher(task, place):
     assert judge(task, place).score == pytest.approx(task.reference)
 
 
-def test_the_installed_answers_are_hidden(task, tmp_path):
-    assert installed_answers() in task.hidden
-    assert installed_answers().is_file()
-    confinement = Confinement(tmp_path, PYTHON, hidden=task.hidden, user=free_user(1))
-    script = "from sklearn.datasets import load_digits; print(load_digits().target.sum())"
-    finished = run_confined(["python", "-c", script], confinement, timeout_s=60)
-    assert finished.returncode != 0, finished.stdout
+def test_the_answers_that_are_installed_are_empty_for_whatever_interpreter_an_agent_has(task, tmp_path):
+    other = tmp_path / "venv"
+    EnvBuilder(symlinks=True).create(other)
+    packages = other / f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+    copied = packages / "sklearn/datasets/data/digits.csv.gz"
+    copied.parent.mkdir(parents=True)
+    shutil.copyfile(installed_digits(), copied)
+    for python, answers in ((PYTHON, installed_digits()), (other / "bin/python", copied)):
+        look = f"import os; print(os.path.exists({str(answers)!r}), os.path.getsize({str(answers)!r}))"
+        script = tmp_path / "script.json"
+        actions = [("write_file", {"file_name": "look.py", "content": look})]
+        actions += [("execute_script", {"script_name": "look.py"}), ("final_answer", {"final_answer": ""})]
+        script.write_text(json.dumps([{"action": name, "arguments": given} for name, given in actions]))
+        agent = AgentEntry(key="curious", kind="scripted", script=str(script))
+        folder = tmp_path / python.parents[1].name
+        done = run_trials(task, agent, (1,), folder, judge=judge, python=python)
+        (trial,) = read_trials(done.eval_file, done.workspaces)
+        assert "True 0" in trial.steps[1].observation
+
+
+def test_answers_are_found_in_every_place_where_an_installation_keeps_packages(tmp_path):
+    places = [
+        "lib/python3.12/site-packages",
+        "lib64/python3.9/site-packages",
+        "local/lib/python3.11/dist-packages",
+    ]
+    places += ["lib/python3/dist-packages", "envs/x/lib/python3.10/site-packages"]
+    places += ["pkgs/scikit-learn-1.5/lib/python3.12/site-packages"]
+    files = [tmp_path / place / "sklearn/datasets/data/digits.csv.gz" for place in places]
+    for file in files:
+        file.parent.mkdir(parents=True)
+        file.touch()
+    assert set(answers_below([tmp_path])) == set(files)
 
 
 def test_it_is_made_once_and_the_same_everywhere(task, workspace, tmp_path):

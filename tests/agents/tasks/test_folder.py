@@ -2,16 +2,20 @@
 
 import sys
 from pathlib import Path
+from venv import EnvBuilder
 
 import polars as pl
 import pytest
 
+from agml_assets.agents import snapshots
+from agml_assets.agents.old_logs import export_old_logs, read_old_logs
 from agml_assets.agents.scoring import judge
+from agml_assets.agents.steps import AgentRun, make_run, rescore_run
 from agml_assets.agents.submission import read_answers, validate
 from agml_assets.agents.tasks.folder import is_read_only, protected_parts
 from agml_assets.agents.tasks.prepare import open_task, prepare_task
 from agml_assets.errors import UserError
-from agml_assets.registry.agents import AgentTaskEntry
+from agml_assets.registry.agents import AgentEntry, AgentTaskEntry
 from agml_assets.registry.datasets import DatasetRegistry
 from agml_assets.settings import Settings
 from agml_assets.store import ArtifactStore
@@ -267,3 +271,41 @@ def test_a_folder_is_protected_as_a_whole_where_all_in_it_is(tmp_path):
         (tmp_path / name).touch()
     assert protected_parts(tmp_path, ("data/*", "mixed/*.txt", "./top.txt")) == ["data", "mixed/a.txt", "top.txt"]
     assert protected_parts(tmp_path, ()) == []
+
+
+def test_the_scorer_runs_in_the_interpreter_of_the_agents_scripts_and_again_when_scored_anew(
+    folder, workspace, tmp_path
+):
+    other = tmp_path / "venv"
+    EnvBuilder(symlinks=True).create(other)
+    packages = other / f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+    (packages / "only_there.py").write_text("SCORE = 0.25")
+    (folder / "scripts" / "eval.py").write_text("import only_there\ndef get_score(_): return only_there.SCORE")
+    prepare(folder, workspace)
+    agent = AgentEntry(key="starter", kind="starter", seeds=1)
+    run = AgentRun(entry_of(folder), agent, workspace, python=other / "bin" / "python")
+    make_run(run)
+    assert run.trials()[0].score == 0.25
+    rescore_run(run)
+    assert run.trials()[0].score == 0.25
+    rescore_run(AgentRun(entry_of(folder), agent, workspace, python=PYTHON))
+    assert "only_there" in run.trials()[0].reason
+
+
+def test_scoring_anew_keeps_a_score_whose_files_were_too_large_to_be_kept(folder, workspace, monkeypatch, caplog):
+    monkeypatch.setattr(snapshots, "LARGEST_FILE", 100)
+    model = "import os\ndef get_score(folder): return os.path.getsize(os.path.join(folder, 'model.bin'))"
+    (folder / "scripts" / "eval.py").write_text(model)
+    (folder / "env" / "train.py").write_text("open('model.bin', 'wb').write(b'x' * 101)")
+    prepare(folder, workspace)
+    run = AgentRun(entry_of(folder), AgentEntry(key="starter", kind="starter", seeds=1), workspace)
+    make_run(run)
+    rescore_run(run)
+    (trial,) = run.trials()
+    assert trial.score == 101
+    assert "model.bin" in caplog.text
+    assert trial.left_out == {"model.bin": 101}
+    logs = export_old_logs(trial, run.local_file("workspaces"), folder.parent / "logs").folder
+    (record,) = read_old_logs(logs, run.task, run.judge)
+    assert record["raw"] is None
+    assert "too large to be kept (model.bin; 1 in all)" in record["reason"]
