@@ -1,5 +1,9 @@
 """What Inspect finds of this package by its entry point: its types of sandboxes."""
 
-from agml_assets.agents.sandbox.bubblewrap import BubblewrapEnvironment, UnconfinedEnvironment
+from agml_assets.agents.sandbox.environments import (
+    BubblewrapEnvironment,
+    ContainerEnvironment,
+    UnconfinedEnvironment,
+)
 
-__all__ = ["BubblewrapEnvironment", "UnconfinedEnvironment"]
+__all__ = ["BubblewrapEnvironment", "ContainerEnvironment", "UnconfinedEnvironment"]

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from agml_assets.agents.models import check_model, open_model, redact, redact_json, secrets_of_environment
 from agml_assets.agents.recorder import Judge, LimitReachedError, Role, TrialPlace, TrialRecorder, Validate
 from agml_assets.agents.sandbox.choose import choose_sandbox
+from agml_assets.agents.sandbox.container import IMAGE
 from agml_assets.agents.snapshots import (
     ReadOnly,
     Snapshot,
@@ -65,6 +66,7 @@ _DESCRIPTION = "run.json"
 _OF_LOCK = {"run.lock", "run.holder.json"}
 
 _SCRATCH = ".inspect-"
+_ENVIRONMENTS = {"bubblewrap": "bubblewrap", "docker": "container", "none": "unconfined"}
 
 _NEVER_BEGUN = "The trial had not begun."
 _ONE_AT_A_TIME = threading.Lock()  # Inspect runs one evaluation at a time in a process
@@ -182,6 +184,8 @@ def run_trials(
                 continue
             if names is None:
                 kind = choose_sandbox(sandbox)
+                if kind == "docker" and python not in (None, Path(sys.executable)):
+                    raise UserError("--python does not go with Docker: scripts have the Python of its image.")
                 names = _require_able(task, agent)
             trial = _open(run, seed, judge, validate, names, on_progress)
             trial.python = "python" if kind == "docker" else str(python or sys.executable)
@@ -402,9 +406,8 @@ def _sandbox(run: _Run, seed: int, kind: str, python: Path, gpu: int | None) -> 
     from inspect_ai.util import SandboxEnvironmentSpec
 
     from agml_assets.agents import inspect_registry  # noqa: F401  (makes the types known)
-    from agml_assets.agents.sandbox.bubblewrap import BubblewrapConfig
     from agml_assets.agents.sandbox.confinement import free_user
-    from agml_assets.agents.sandbox.docker import write_compose
+    from agml_assets.agents.sandbox.environments import WorkspaceConfig
 
     place, read_only = run.place(seed), ReadOnly.of(run.task)
     user = free_user(seed)
@@ -413,20 +416,18 @@ def _sandbox(run: _Run, seed: int, kind: str, python: Path, gpu: int | None) -> 
         lay_public(run.task, place.workspace)
     elif os.geteuid() == 0:
         hand_over(place.workspace, read_only, user)
-    config = BubblewrapConfig(
+    config = WorkspaceConfig(
         workspace=place.workspace.resolve(),
         python=python,
         limits=run.limits,
         read_only=tuple(sorted(read_only.mounts(run.task).items())),
+        bound=tuple(sorted(run.task.mounts.items())),
         hidden=(*run.task.hidden, *answers_beside(run.task.entry, python)),
         gpu=gpu,
         user=user,
+        image=IMAGE if kind == "docker" else None,
     )
-    if kind == "docker":
-        return SandboxEnvironmentSpec(
-            "docker", str(write_compose(config, place.state.with_suffix(".compose.yaml")))
-        )
-    return SandboxEnvironmentSpec("unconfined" if kind == "none" else "bubblewrap", config)
+    return SandboxEnvironmentSpec(_ENVIRONMENTS[kind], config)
 
 
 def _play(run: _Run, trial: TrialRecorder, where: "SandboxEnvironmentSpec | None") -> None:

@@ -21,6 +21,7 @@ class AgentTask:
         read_only: Patterns (`fnmatch`) of files of the workspace that the agent may not change, against paths of
             the form `./name` at the top and `folder/name` below it, as in the old benchmark.
         public: Files and folders that appear read-only in the workspace, by their path relative to it.
+        mounts: Folders that scripts and scorer see, read-only, by the absolute path at which they do.
         private: Folder of the answers and of `eval.py`; never in a sandbox of an agent.
         hidden: Installed files and folders that would give answers away; empty in the sandbox.
         reference: Score of a good solution, where it was measured when the task was prepared; else the manifest's.
@@ -34,6 +35,7 @@ class AgentTask:
     digest: str
     read_only: tuple[str, ...] = ()
     public: Mapping[str, Path] = field(default_factory=dict)
+    mounts: Mapping[str, Path] = field(default_factory=dict)
     hidden: tuple[Path, ...] = ()
     reference: float | None = None
 

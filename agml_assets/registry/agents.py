@@ -80,6 +80,8 @@ class Preparation(BaseModel):
         kaggle: Competition whose files are downloaded with the account in `$KAGGLE_CONFIG_DIR`.
         fathomnet: Whether images are downloaded from a JSON list of their addresses.
         by: Name of the function that splits what was downloaded into public files and private answers.
+        mounts: Folders of the task's folder that scripts and scorer look for at an absolute path, by that path;
+            read-only. They are put there by the user.
         note: What the user has to do, in a sentence or two.
     """
 
@@ -88,7 +90,18 @@ class Preparation(BaseModel):
     kaggle: str | None = None
     fathomnet: bool = False
     by: str | None = None
+    mounts: dict[str, str] = Field(default_factory=dict)
     note: str = ""
+
+    @field_validator("mounts")
+    @classmethod
+    def _stays_inside(cls, mounts: dict[str, str]) -> dict[str, str]:
+        for target, folder in mounts.items():
+            if not target.startswith("/") or ".." in target.split("/"):
+                raise ValueError(f"{target!r} is no absolute path")
+            if folder.startswith("/") or ".." in folder.split("/"):
+                raise ValueError(f"{folder!r} leads out of the task's folder")
+        return mounts
 
 
 class AgentTaskEntry(BaseModel):

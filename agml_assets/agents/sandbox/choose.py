@@ -5,6 +5,7 @@ import shutil
 import subprocess
 
 from agml_assets.agents.sandbox.confinement import why_not
+from agml_assets.agents.sandbox.container import IMAGE
 from agml_assets.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -36,6 +37,11 @@ def choose_sandbox(kind: str | None) -> str:
     if kind == "docker":
         raise UserError("Docker does not answer: start its daemon, or use bubblewrap: --sandbox bubblewrap.")
     raise UserError(why_not())
+
+
+def image_for_scoring() -> str | None:
+    """Return the image in which a task's own code runs where there is no bubblewrap; None means bubblewrap."""
+    return IMAGE if why_not() and docker_answers() else None
 
 
 def docker_answers() -> bool:

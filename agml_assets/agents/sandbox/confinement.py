@@ -43,6 +43,8 @@ class Confinement:
         network: Whether there is one.
         writable: Whether the workspace is.
         user: Number of the user that commands run as, where we may choose; see `free_user`.
+        image: Docker's image whose system and Python the command sees, see `container`; None means bubblewrap, and
+            the system and the `python` of this machine.
     """
 
     workspace: Path
@@ -55,6 +57,12 @@ class Confinement:
     network: bool = False
     writable: bool = True
     user: int = _FIRST_USER
+    image: str | None = None
+
+    @property
+    def interpreter(self) -> str:
+        """The interpreter as commands call it."""
+        return str(self.python) if self.image is None else "python"
 
 
 def free_user(number: int) -> int:
@@ -128,6 +136,19 @@ def accounts_of(confinement: Confinement) -> str:
     """Return the content of `/etc/passwd` in the sandbox: the one user there is."""
     user = confinement.user if os.geteuid() == 0 else _NOBODY
     return f"agent:x:{user}:{user}::/tmp:/bin/sh\n"
+
+
+def common_environment(gpu: int | None) -> dict[str, str]:
+    """Return the variables that all commands have, wherever they run."""
+    return {
+        "HOME": "/tmp",  # noqa: S108
+        "TMPDIR": "/tmp",  # noqa: S108
+        "LANG": "C.UTF-8",
+        "USER": "agent",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUNBUFFERED": "1",
+        "CUDA_VISIBLE_DEVICES": "" if gpu is None else str(gpu),
+    }
 
 
 def _start(one: Confinement | None) -> list[str]:
@@ -238,17 +259,4 @@ def _gpu(gpu: int | None) -> list[str]:
 
 
 def _environment(one: Confinement) -> dict[str, str]:
-    found = {
-        "PATH": f"{one.python.parent}:/usr/local/bin:/usr/bin:/bin",
-        "HOME": "/tmp",  # noqa: S108
-        "TMPDIR": "/tmp",  # noqa: S108
-        "LANG": "C.UTF-8",
-        "USER": "agent",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONUNBUFFERED": "1",
-    }
-    if one.gpu is not None:
-        found["CUDA_VISIBLE_DEVICES"] = str(one.gpu)
-    else:
-        found["CUDA_VISIBLE_DEVICES"] = ""
-    return found
+    return {"PATH": f"{one.python.parent}:/usr/local/bin:/usr/bin:/bin", **common_environment(one.gpu)}

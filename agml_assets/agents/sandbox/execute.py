@@ -1,11 +1,12 @@
 """Commands run confined: started, watched, and ended with all that they have started.
 
-What they may see is in `confinement`. A command's processes live in a namespace of their own, which the kernel
-ends with its first process; that one ends with us.
+What they may see is in `confinement`, and in `container` where Docker confines them. A command's processes live in
+a namespace of their own, which the kernel ends with its first process; bubblewrap's ends with us.
 """
 
 import contextlib
 import os
+import secrets
 import selectors
 import signal
 import subprocess
@@ -23,12 +24,19 @@ from agml_assets.agents.sandbox.confinement import (
     require_bubblewrap,
     within,
 )
+from agml_assets.agents.sandbox.container import (
+    container_command,
+    end_container,
+    end_others,
+    why_not_started,
+)
 from agml_assets.agents.sandbox.paths import make_mount_point
 
 _LOOK_S = 0.1  # between two looks at what is used up
 _LOOK_AT_DISK_S = 1.0
 _READ = 1 << 16
 _FAREWELL_S = 10.0  # the kernel ends killed processes in far less
+_NOT_STARTED = 125  # as Docker's client says that no container was started
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 _GUARD, _LOCKS = threading.Lock(), dict[Path, threading.Lock]()
@@ -82,9 +90,10 @@ def run_confined(
         cancelled: Asked now and then whether it shall be stopped.
 
     Raises:
-        UserError: Commands cannot be confined on this machine.
+        UserError: Commands cannot be confined on this machine, or Docker cannot start a container.
     """
-    require_bubblewrap()
+    if confinement.image is None:
+        require_bubblewrap()
     # One command at a time in a workspace: between them nothing of an agent runs, and mount points stay as made.
     with _at_work(confinement.workspace):
         for relative, path in confinement.read_only.items():
@@ -102,50 +111,90 @@ def _run(
 ) -> Finished:
     limits = confinement.limits
     timeout = limits.seconds_per_command if timeout_s is None else timeout_s
+    container = f"agml-assets-{secrets.token_hex(8)}" if confinement.image is not None else ""
+    if container:
+        end_others(confinement.workspace)
     started = time.monotonic()
-    accounts = _handle_of(accounts_of(confinement).encode())
-    # By a handle, not on the command line, which everybody in the sandbox can read.
-    options = _handle_of(b"\0".join(map(os.fsencode, arguments(confinement, env, accounts))) + b"\0")
-    process = subprocess.Popen(  # noqa: S603
-        ["bwrap", "--args", str(options), "--", *within(confinement, command)],  # noqa: S607
-        pass_fds=(accounts, options),
-        stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        env={"PATH": "/usr/local/bin:/usr/bin:/bin"},
-    )
-    os.close(accounts)
-    os.close(options)
+    if container:
+        process = _begin(container_command(confinement, container, command, env=env, seconds=timeout), stdin)
+    else:
+        process = _begin_within_bubblewrap(command, confinement, stdin, env)
     outputs = _Outputs(process, stdin, limits.output_kb << 10)
-    stopped: Stopped = ""
-    disk_looked = started
     try:
-        # Ends with the first process: what it left in the background is ended by the kernel then.
-        while process.poll() is None:
-            outputs.take(_LOOK_S)
-            now = time.monotonic()
-            if now - started > timeout:
-                stopped = "time"
-            elif cancelled():
-                stopped = "cancelled"
-            elif _memory_of(process.pid) > limits.memory_mb << 20:
-                stopped = "memory"
-            elif confinement.writable and now - disk_looked > _LOOK_AT_DISK_S:
-                disk_looked = now
-                if _disk_of(confinement.workspace) > limits.disk_mb << 20:
-                    stopped = "disk"
-            if stopped:
-                break
+        stopped = _watch(process, outputs, confinement, timeout, cancelled)
     finally:
-        _end(process)
+        try:
+            if container and process.poll() is None:
+                end_container(container)
+        finally:
+            _end(process)
     outputs.take_rest()
     stderr = outputs.of(process.stderr)
+    if container and process.returncode == _NOT_STARTED and stderr.startswith(b"docker: "):
+        raise why_not_started(stderr)
     if stopped:
         words = _WORDS[stopped].format(seconds=timeout, memory=limits.memory_mb, disk=limits.disk_mb)
         stderr += (b"\n" if stderr else b"") + words.encode()
     code = -signal.SIGKILL if stopped else process.returncode
     return Finished(code, outputs.of(process.stdout), stderr, time.monotonic() - started, stopped)
+
+
+def _watch(
+    process: "subprocess.Popen[bytes]",
+    outputs: "_Outputs",
+    confinement: Confinement,
+    timeout: float,
+    cancelled: Callable[[], bool],
+) -> Stopped:
+    """Wait until a command has ended, or has reached a limit; return that.
+
+    It ends with its first process: what it left in the background is ended by the kernel then. The memory of a
+    container is the kernel's business too.
+    """
+    limits = confinement.limits
+    started = disk_looked = time.monotonic()
+    while process.poll() is None:
+        outputs.take(_LOOK_S)
+        now = time.monotonic()
+        if now - started > timeout:
+            return "time"
+        if cancelled():
+            return "cancelled"
+        if confinement.image is None and _memory_of(process.pid) > limits.memory_mb << 20:
+            return "memory"
+        if confinement.writable and now - disk_looked > _LOOK_AT_DISK_S:
+            disk_looked = now
+            if _disk_of(confinement.workspace) > limits.disk_mb << 20:
+                return "disk"
+    return ""
+
+
+def _begin(
+    command: list[str], stdin: bytes | None, handles: tuple[int, ...] = (), env: Mapping[str, str] | None = None
+) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(  # noqa: S603
+        command,
+        pass_fds=handles,
+        stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        env=env,
+    )
+
+
+def _begin_within_bubblewrap(
+    command: list[str], confinement: Confinement, stdin: bytes | None, env: Mapping[str, str]
+) -> "subprocess.Popen[bytes]":
+    accounts = _handle_of(accounts_of(confinement).encode())
+    # By a handle, not on the command line, which everybody in the sandbox can read.
+    options = _handle_of(b"\0".join(map(os.fsencode, arguments(confinement, env, accounts))) + b"\0")
+    try:
+        whole = ["bwrap", "--args", str(options), "--", *within(confinement, command)]
+        return _begin(whole, stdin, (accounts, options), {"PATH": "/usr/local/bin:/usr/bin:/bin"})
+    finally:
+        os.close(accounts)
+        os.close(options)
 
 
 async def run_confined_async(

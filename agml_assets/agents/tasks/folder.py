@@ -17,6 +17,7 @@ from pathlib import Path
 
 import polars as pl
 
+from agml_assets.agents.sandbox.choose import image_for_scoring
 from agml_assets.agents.sandbox.confinement import Confinement, free_user
 from agml_assets.agents.sandbox.execute import run_confined
 from agml_assets.agents.submission import InvalidSubmission
@@ -118,10 +119,25 @@ def folder_identity(entry: AgentTaskEntry, known: Mapping[str, str]) -> dict[str
         UserError: The folder is not in the format.
     """
     source = _require_folder(entry)
-    parts = (source / "env", source / "scripts")
+    parts = (source / "env", source / "scripts", *mounts_of(entry).values())
     state = state_of(parts)
     content = known["content"] if known.get("state") == state else content_digest(parts)
     return {"content": content, "state": state}
+
+
+def mounts_of(entry: AgentTaskEntry) -> dict[str, Path]:
+    """Return the folders that scripts and scorer see at an absolute path, by that path.
+
+    Raises:
+        UserError: One is not there, with what the manifest says about it.
+    """
+    found = {}
+    for target, name in entry.preparation.mounts.items():
+        folder = task_folder(entry) / name
+        if not folder.is_dir():
+            raise UserError(f"Task {entry.key!r}: {folder} does not exist. {entry.preparation.note}".strip())
+        found[target] = folder.resolve()
+    return found
 
 
 def is_read_only(path: str, patterns: tuple[str, ...]) -> bool:
@@ -182,9 +198,12 @@ def run_prepare(entry: AgentTaskEntry, work: Path, python: Path) -> None:
             shutil.copytree(named, account)  # the user's own files are for nobody else to read
             _give(account, user)
             bound, environment = {str(_ACCOUNT): account}, {"KAGGLE_CONFIG_DIR": str(_ACCOUNT)}
+        confinement = Confinement(
+            work, python, entry.limits, bound=bound, network=True, user=user, image=image_for_scoring()
+        )
         finished = run_confined(
-            [str(python), "-c", _PREPARE],
-            Confinement(work, python, entry.limits, bound=bound, network=True, user=user),
+            [confinement.interpreter, "-c", _PREPARE],
+            confinement,
             timeout_s=entry.limits.seconds,
             stdin=b"\n" * 10,  # some wait for a key; accounts and rules are checked by who serves the data
             env=environment,
@@ -237,16 +256,19 @@ def evaluate(task: AgentTask, folder: Path, python: Path) -> Verdict:
             _copy_regular(folder, copy, limits.disk_mb * 10**6)
         except InvalidSubmission as error:
             return Verdict(None, str(error))
+        confinement = Confinement(
+            workspace,
+            python,
+            limits,
+            read_only={"submission": copy, "task": task.private},
+            writable=False,
+            bound=task.mounts,
+            user=free_user(0),
+            image=image_for_scoring(),
+        )
         finished = run_confined(
-            [str(python), "-c", _EVALUATE],
-            Confinement(
-                workspace,
-                python,
-                limits,
-                read_only={"submission": copy, "task": task.private},
-                writable=False,
-                user=free_user(0),
-            ),
+            [confinement.interpreter, "-c", _EVALUATE],
+            confinement,
             timeout_s=limits.seconds_per_command,
         )
     if finished.stopped or finished.returncode:

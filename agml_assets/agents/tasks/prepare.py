@@ -17,7 +17,7 @@ from agml_assets.agents.sandbox.confinement import prefixes
 from agml_assets.agents.task import AgentTask
 from agml_assets.agents.tasks.dataset import dataset_hidden, dataset_identity, make_from_dataset
 from agml_assets.agents.tasks.digits import answers_below, installed_digits, make_digits
-from agml_assets.agents.tasks.folder import folder_identity, make_from_folder
+from agml_assets.agents.tasks.folder import folder_identity, make_from_folder, mounts_of
 from agml_assets.agents.tasks.stage import Made, Stage, content_digest, make_readable, state_of
 from agml_assets.errors import UserError
 from agml_assets.locks import Unfinished, exclusive
@@ -178,6 +178,7 @@ def _open(entry: AgentTaskEntry, workspace: Workspace, place: Path, marker: Mapp
         digest=marker["digest"],
         read_only=tuple(marker["read_only"]),
         public={name: place / "public" / name for name in marker["public"]},
+        mounts=mounts_of(entry),
         hidden=tuple(dict.fromkeys(hidden)),
         reference=reference if reference is not None else entry.reference,
     )

@@ -309,3 +309,32 @@ def test_scoring_anew_keeps_a_score_whose_files_were_too_large_to_be_kept(folder
     (record,) = read_old_logs(logs, run.task, run.judge)
     assert record["raw"] is None
     assert "too large to be kept (model.bin; 1 in all)" in record["reason"]
+
+
+def test_folders_are_where_scripts_and_scorer_look_for_them_and_missed_before_anything_runs(folder, workspace):
+    manifest = {"preparation": {"mounts": {"/tmp/data/set": "set"}, "note": "Unpack it there."}}
+    with pytest.raises(UserError, match=r"set does not exist. Unpack it there."):
+        prepare(folder, workspace, **manifest)
+    (folder / "set").mkdir()
+    (folder / "set" / "test.txt").write_text("0.5")
+    read = "open('/tmp/data/set/test.txt').read()"
+    (folder / "env" / "train.py").write_text(f"print('seen', {read})")
+    (folder / "scripts" / "eval.py").write_text(f"def get_score(_): return float({read})")
+    prepare(folder, workspace, **manifest)
+    agent = AgentEntry(key="starter", kind="starter", seeds=1)
+    run = AgentRun(entry_of(folder, **manifest), agent, workspace)
+    make_run(run)
+    (trial,) = run.trials()
+    assert trial.score == 0.5
+    assert "seen 0.5" in trial.steps[0].observation
+    (folder / "set" / "test.txt").write_text("0.75")
+    with pytest.raises(UserError, match="its source or its manifest has changed"):
+        open_task(entry_of(folder, **manifest), workspace)
+
+
+@pytest.mark.parametrize(
+    ("target", "name"), [("data", "set"), ("/tmp/../etc", "set"), ("/x", "../set"), ("/x", "/set")]
+)
+def test_a_mount_stays_inside_the_tasks_folder(folder, target, name):
+    with pytest.raises(ValueError, match="leads out of|no absolute path"):
+        entry_of(folder, preparation={"mounts": {target: name}})

@@ -1,4 +1,4 @@
-"""Inspect's sandbox types `bubblewrap` and `unconfined`: a workspace on this machine, with and without walls.
+"""Inspect's sandbox types `bubblewrap`, `container` and `unconfined`: a workspace here, with and without walls.
 
 The workspace is the harness's: it is there before a trial begins and stays when it ends.
 """
@@ -26,7 +26,7 @@ from agml_assets.registry.agents import Limits
 _MOST_READ = 100 << 20  # bytes; as Inspect says
 
 
-class BubblewrapConfig(BaseModel):
+class WorkspaceConfig(BaseModel):
     """A `Confinement` as a log can hold it.
 
     Attributes:
@@ -34,9 +34,11 @@ class BubblewrapConfig(BaseModel):
         python: Interpreter of the agent's scripts.
         limits: What may be used up.
         read_only: Files and folders of the host with their path relative to the workspace; a mapping will do.
+        bound: Further files and folders, read-only, with the absolute path at which they appear; likewise.
         hidden: Files and folders that are empty in the sandbox.
         gpu: Number of the GPU that is seen; None means none.
         user: Number of the user that commands run as, where we may choose.
+        image: Docker's image; None means bubblewrap.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -45,11 +47,13 @@ class BubblewrapConfig(BaseModel):
     python: Path
     limits: Limits
     read_only: tuple[tuple[str, Path], ...] = ()
+    bound: tuple[tuple[str, Path], ...] = ()
     hidden: tuple[Path, ...] = ()
     gpu: int | None = None
     user: int = 200_000
+    image: str | None = None
 
-    @field_validator("read_only", mode="before")
+    @field_validator("read_only", "bound", mode="before")
     @classmethod
     def _hashable(cls, value: Any) -> Any:  # as Inspect asks of a configuration
         return tuple(sorted(value.items())) if isinstance(value, Mapping) else value
@@ -61,31 +65,33 @@ class BubblewrapConfig(BaseModel):
             self.python,
             self.limits,
             read_only=dict(self.read_only),
+            bound=dict(self.bound),
             hidden=self.hidden,
             gpu=self.gpu,
             user=self.user,
+            image=self.image,
         )
 
 
 class _WorkspaceEnvironment(SandboxEnvironment):
     """Files of a workspace on this machine."""
 
-    def __init__(self, config: BubblewrapConfig) -> None:
+    def __init__(self, config: WorkspaceConfig) -> None:
         super().__init__()
         self.config = config
 
     @classmethod
     def config_deserialize(cls, config: dict[str, Any]) -> BaseModel:
         """Return the configuration that a log holds."""
-        return BubblewrapConfig.model_validate(config)
+        return WorkspaceConfig.model_validate(config)
 
     @classmethod
     async def sample_init(
         cls, task_name: str, config: SandboxEnvironmentConfigType | None, metadata: dict[str, str]
     ) -> dict[str, SandboxEnvironment]:
         """Open the workspace of a sample."""
-        if not isinstance(config, BubblewrapConfig):
-            raise ValueError("the sandbox needs a BubblewrapConfig")
+        if not isinstance(config, WorkspaceConfig):
+            raise ValueError("the sandbox needs a WorkspaceConfig")
         return {"default": cls(config)}
 
     @classmethod
@@ -170,6 +176,11 @@ class BubblewrapEnvironment(_WorkspaceEnvironment):
             raise TimeoutError(f"The command took longer than {timeout} s and was stopped.")
         stdout, stderr = (part.decode(errors="replace") for part in (done.stdout, done.stderr))
         return ExecResult(done.returncode == 0, done.returncode, stdout, stderr)
+
+
+@sandboxenv(name="container")
+class ContainerEnvironment(BubblewrapEnvironment):
+    """Commands run confined by Docker, a container for each, see `sandbox.container`; files are opened as here."""
 
 
 @sandboxenv(name="unconfined")

@@ -1,4 +1,4 @@
-"""The sandbox as Inspect sees it, which one is chosen, and what Docker is told."""
+"""The sandbox as Inspect sees it, and which one is chosen."""
 
 import logging
 import os
@@ -7,15 +7,15 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from agml_assets.agents.sandbox import choose, confinement
 from agml_assets.agents.sandbox.choose import choose_sandbox
 from agml_assets.errors import UserError
 from agml_assets.registry.agents import Limits
 
-bubblewrap = pytest.importorskip("agml_assets.agents.sandbox.bubblewrap", reason="the extra `agents` is not there")
-docker = pytest.importorskip("agml_assets.agents.sandbox.docker")
+environments = pytest.importorskip(
+    "agml_assets.agents.sandbox.environments", reason="the extra `agents` is not there"
+)
 
 ROOT = Path(__file__).parents[3]
 
@@ -27,7 +27,7 @@ def config(tmp_path):
     (tmp_path / "labels.csv").write_text("id\n1\n")
     if os.geteuid() == 0:
         os.chown(workspace, 200_000, 200_000)
-    return bubblewrap.BubblewrapConfig(
+    return environments.WorkspaceConfig(
         workspace=workspace,
         python=Path(sys.executable),
         limits=Limits(memory_mb=2048, processes=50, seconds_per_command=20),
@@ -94,7 +94,7 @@ def test_a_command_stopped_at_a_limit_says_so_and_the_sample_goes_on(config):
     from inspect_ai.util import sandbox
 
     async def solve(state, generate):
-        tight = bubblewrap.BubblewrapEnvironment(
+        tight = environments.BubblewrapEnvironment(
             config.model_copy(update={"limits": Limits(memory_mb=128, seconds_per_command=1)})
         )
         slow = await tight.exec(["sleep", "30"])
@@ -154,18 +154,3 @@ def test_what_is_missing_is_named(monkeypatch):
     finally:
         monkeypatch.undo()
         confinement.why_not.cache_clear()
-
-
-def test_a_container_has_the_same_walls(config, tmp_path):
-    file = docker.write_compose(config, tmp_path / "compose.yaml")
-    service = yaml.safe_load(file.read_text())["services"]["default"]
-    assert service["network_mode"] == "none"
-    assert service["cap_drop"] == ["ALL"]
-    assert service["security_opt"] == ["no-new-privileges:true"]
-    assert service["read_only"] is True
-    assert service["user"] == "200000:200000"
-    assert (service["mem_limit"], service["pids_limit"]) == ("2048m", 50)
-    workspace, labels = service["volumes"]
-    assert (workspace["source"], workspace["target"]) == (str(config.workspace), "/workspace")
-    assert (labels["target"], labels["read_only"]) == ("/workspace/data/labels.csv", True)
-    assert service["image"] in (ROOT / "docker/agents/Dockerfile").read_text()
