@@ -22,8 +22,8 @@ _LARGEST_INT = 2**31 - 1
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
-_held_here = False
-"""Whether this process holds the GPU already; the kernel's lock would make it wait for itself."""
+_held_here: set[str] = set()
+"""GPUs that this process holds already; the kernel's lock would make it wait for itself."""
 
 
 @contextmanager
@@ -33,25 +33,42 @@ def use_device(holder: str) -> Iterator[str]:
     Args:
         holder: Who we are, for the log of those who wait, such as `embedding with efficientnet_lite0`.
     """
-    global _held_here
     import torch
 
-    if not torch.cuda.is_available():
-        yield "cpu"
-    elif _held_here:
-        yield "cuda"
+    if torch.cuda.is_available():
+        with hold_gpu(0, holder):
+            yield "cuda"
     else:
-        name = str(torch.cuda.get_device_properties(0).uuid)
-        lock = Path(tempfile.gettempdir()) / "agml-assets-locks" / f"gpu-{name}.lock"
-        with suppress(FileExistsError):
-            lock.parent.mkdir()
-            lock.parent.chmod(0o777)  # the GPU is shared by all users of the machine
-        with exclusive(lock, f"GPU {name}", holder):
-            _held_here = True
-            try:
-                yield "cuda"
-            finally:
-                _held_here = False
+        yield "cpu"
+
+
+@contextmanager
+def hold_gpu(number: int, holder: str) -> Iterator[None]:
+    """Keep a GPU from other processes until the end; one that this process holds already stays held.
+
+    Args:
+        number: As CUDA counts them; one that there is not is not held.
+        holder: As for `use_device`.
+    """
+    import torch
+
+    if number >= torch.cuda.device_count():
+        yield
+        return
+    name = str(torch.cuda.get_device_properties(number).uuid)
+    if name in _held_here:
+        yield
+        return
+    lock = Path(tempfile.gettempdir()) / "agml-assets-locks" / f"gpu-{name}.lock"
+    with suppress(FileExistsError):
+        lock.parent.mkdir()
+        lock.parent.chmod(0o777)  # the GPU is shared by all users of the machine
+    with exclusive(lock, f"GPU {name}", holder):
+        _held_here.add(name)
+        try:
+            yield
+        finally:
+            _held_here.discard(name)
 
 
 @contextmanager

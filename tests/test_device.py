@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from agml_assets.device import feed, half_precision, mixed_precision, one_ahead, use_device
+from agml_assets.device import feed, half_precision, hold_gpu, mixed_precision, one_ahead, use_device
 from tests.test_locks import hold
 
 
@@ -21,6 +21,7 @@ def gpu(monkeypatch, tmp_path):
     import torch
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(uuid="GPU-1"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path / "agml-assets-locks" / "gpu-GPU-1.lock"
@@ -34,6 +35,16 @@ def test_the_gpu_is_held_until_the_end_and_steps_of_one_process_share_it(gpu):
             assert inner == "cuda"
         assert "embedding" in holder.read_text()
     assert not holder.exists()
+
+
+def test_a_gpu_is_held_by_its_number_and_one_that_is_not_there_is_not(gpu):
+    with hold_gpu(0, "agent starter"):
+        assert "agent starter" in gpu.with_suffix(".holder.json").read_text()
+        with use_device("embedding") as inner:
+            assert inner == "cuda"
+    gpu.unlink()
+    with hold_gpu(1, "agent starter"):
+        assert not gpu.exists()
 
 
 def test_another_process_on_the_gpu_is_waited_for_and_named(gpu, caplog):

@@ -38,7 +38,8 @@ def build_leaderboard(documents: Iterable[_Values], missing: Mapping[str, str] |
         `tasks`, `agents` (best first), `cells` (one for a task and an agent), `pairs` of agents, `left_out`
         (reason by `<task>/<agent>`), and the `threshold` and `thresholds` of success. A `mean` is `{"mean",
         "error", "n"}`, error its standard error (null with fewer than two); a `rate` is `{"successes", "n",
-        "rate", "low", "high"}`, the limits Wilson's of all trials. Of the counts of a cell, `failed`, `timed_out`,
+        "rate", "low", "high"}`, the limits Wilson's of all trials; those of an agent without a model that all came
+        to the same (`all_alike`) are one. Of the counts of a cell, `failed`, `timed_out`,
         `no_submission` and `invalid` (submitted, without a score) share no trial; `at_limit` (of steps or tokens)
         may have been successful.
     """
@@ -110,6 +111,9 @@ def _cell(document: _Values) -> dict[str, Any]:
     endings = Counter(one["ending"] for one in trials)
     raw = [one["raw"] for one in trials if one["raw"] is not None]
     decidable = document["success_by"] is not None
+    alike = len(raw) == len(trials) > 1 and len({(one["raw"], one["success"]) for one in trials}) == 1
+    # Repeats of an agent without chance are one trial: their number proves nothing.
+    independent = trials[:1] if alike and document["model"] is None else trials
     return {
         "task": document["task"],
         "agent": document["agent"],
@@ -123,22 +127,21 @@ def _cell(document: _Values) -> dict[str, Any]:
         "above_but_unfinished": sum(bool(one["score_above"]) and not one["success"] for one in trials),
         "endings": dict(sorted(endings.items())),
         "errors": {kind: sum(_showed(one["errors"][kind]) for one in trials) for kind in KINDS},
-        "raw": _mean(raw),
-        "improvement": _mean(_found(trials, "improvement")),
+        "raw": _mean(_found(independent, "raw")),
+        "improvement": _mean(_found(independent, "improvement")),
         "improvement_submitted": _mean(
-            _found([one for one in trials if one["submitted_final_answer"]], "improvement")
+            _found([one for one in independent if one["submitted_final_answer"]], "improvement")
         ),
-        "normalised": _mean(_found(trials, "normalised")),
-        "best_improvement": _mean(_found([one["best"] for one in trials], "improvement")),
-        "success": _rate([one["success"] for one in trials]) if decidable else None,
-        "success_at": _rates(trials) if decidable else None,
-        "best_success_at": _rates([one["best"] for one in trials]) if decidable else None,
+        "normalised": _mean(_found(independent, "normalised")),
+        "best_improvement": _mean(_found([one["best"] for one in independent], "improvement")),
+        "success": _rate([one["success"] for one in independent]) if decidable else None,
+        "success_at": _rates(independent) if decidable else None,
+        "best_success_at": _rates([one["best"] for one in independent]) if decidable else None,
         "why_no_success": document["undecidable"],
         "tokens": _mean([one["tokens"]["total"] for one in trials]),
         "minutes": _mean([one["seconds"] / 60 for one in trials]),
         "steps": _mean([one["steps"] for one in trials]),
-        # Repeats of an agent without chance are one trial: their number proves nothing.
-        "all_alike": len(raw) == len(trials) > 1 and len(set(raw)) == 1,
+        "all_alike": alike,
     }
 
 

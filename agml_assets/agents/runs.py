@@ -15,7 +15,7 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -46,6 +46,7 @@ from agml_assets.agents.task import AgentTask, Verdict
 from agml_assets.agents.tasks.prepare import answers_beside
 from agml_assets.agents.trial_state import TrialState, read_state
 from agml_assets.agents.trials_file import SCORER, TRIAL, read_trials
+from agml_assets.device import hold_gpu
 from agml_assets.errors import UserError
 from agml_assets.locks import UNFINISHED, exclusive, remove_unfinished
 from agml_assets.registry.agents import AgentEntry, Limits
@@ -159,7 +160,7 @@ def run_trials(
         limits: In place of the task's.
         sandbox: `bubblewrap`, `docker` or `none`; None means the best there is, and never `none`.
         python: Interpreter of the agent's scripts; None means this one.
-        gpu: Number of the GPU that scripts see.
+        gpu: Number of the GPU that scripts see, held against other processes while they may use it.
         on_progress: Is told in a line what was done.
         resume: False: what is in the folder is thrown away first.
 
@@ -190,7 +191,8 @@ def run_trials(
             trial = _open(run, seed, judge, validate, names, on_progress)
             trial.python = "python" if kind == "docker" else str(python or sys.executable)
             where = _sandbox(run, seed, kind, Path(python or sys.executable), gpu)
-            _play(run, trial, where)
+            with nullcontext() if gpu is None else hold_gpu(gpu, f"agent {agent.key} on task {task.key}"):
+                _play(run, trial, where)
         return _finish(run, seeds)
 
 

@@ -156,6 +156,8 @@ class AgentTaskEntry(BaseModel):
     @field_validator("key")
     @classmethod
     def _key_is_safe(cls, value: str) -> str:
+        if value.lower() == "tasks":
+            raise ValueError("'tasks' is the folder of prepared tasks: take another key")
         return require_key(value)
 
     @model_validator(mode="after")

@@ -4,7 +4,7 @@ import itertools
 import json
 
 import pytest
-from scipy.stats import binomtest
+from scipy.stats import binomtest, fisher_exact
 
 from agml_assets.agents.evaluation import Baseline, evaluate
 from agml_assets.agents.leaderboard import build_leaderboard
@@ -158,6 +158,20 @@ def test_repeats_without_chance_are_said_to_be_alike():
     assert cell(build_leaderboard([document([0.6] * 3)]))["all_alike"]
     assert not cell(build_leaderboard([document([0.6])]))["all_alike"]
     assert not cell(build_leaderboard([document([0.6, 0.6, "error"])]))["all_alike"]
+
+
+def test_repeats_without_chance_count_once_unless_a_model_made_them():
+    board = build_leaderboard([document([0.6] * 3), document([0.6] * 3, by="starter", kind="starter")])
+    wilson = binomtest(1, 1).proportion_ci(0.95, "wilson")
+    found = cell(board, by="starter")
+    assert found["success"] == {"successes": 1, "n": 1, "rate": 1, "low": pytest.approx(wilson.low), "high": 1}
+    assert found["raw"] == {"mean": 0.6, "error": None, "n": 1}
+    assert (found["n"], found["scored"]) == (3, 3)
+    assert cell(board)["success"]["n"] == 3
+    # Four who succeed against one trial that does not: Fisher's exact test of 1 of 5.
+    others = document([0.9, 0.9, 0.9, 0.8], by="react"), document([0.5] * 4, by="starter", kind="starter")
+    (pair,) = build_leaderboard(others)["pairs"]
+    assert pair["p_value"] == pytest.approx(fisher_exact([[4, 0], [0, 1]]).pvalue)
 
 
 def test_the_order_of_the_documents_changes_nothing():

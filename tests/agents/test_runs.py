@@ -9,10 +9,12 @@ import sys
 import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from agml_assets.agents import runs
 from agml_assets.agents.models import REDACTED
 from agml_assets.agents.runs import read_trials, rescore, run_trials, score_as_it_stands
 from agml_assets.agents.scoring import judge
@@ -227,6 +229,23 @@ def test_rescoring_uses_the_packed_files_and_runs_no_agent(task, tmp_path):
     assert after.score == len(BEST) / 2
     assert after.steps[0].score == len(BETTER) / 2
     assert after.ending == before.ending
+
+
+def test_a_gpu_that_scripts_see_is_held_while_they_may_use_it(task, tmp_path, monkeypatch):
+    held, seen = [], []
+
+    @contextmanager
+    def hold(number, holder):
+        held.append((number, holder))
+        yield
+        held.clear()
+
+    monkeypatch.setattr(runs, "hold_gpu", hold)
+    run(task, STARTER, tmp_path / "with", gpu=0, on_progress=lambda _: seen.extend(held))
+    assert set(seen) == {(0, "agent starter on task tiny")}
+    seen.clear()
+    run(task, STARTER, tmp_path / "without", on_progress=lambda _: seen.extend(held))
+    assert seen == []
 
 
 def test_packed_workspaces_are_the_same_bytes_for_the_same_work(task, tmp_path):
