@@ -23,22 +23,29 @@ TABLE = Path(__file__).parent.parent / "docs" / "growth.md"
 CLASSES = 50
 COPIES = 0.05
 EPOCHS = 30
+PACKAGED = "efficientnet_lite0"
 BASE = 1_000
 """Images at which a step shows what it takes for nothing: imports, compiling, small tables."""
 
-SIZES = {768: (BASE, 10_000, 30_000, 100_000), 384: (BASE, 30_000, 100_000, 300_000, 1_000_000)}
-"""Numbers of images by dimensions of their embeddings: every step with the larger, some with the smaller."""
+ALL, SMALL, PASSES = 768, 384, 1280
+SIZES = {
+    ALL: (BASE, 10_000, 30_000, 100_000),
+    SMALL: (BASE, 30_000, 100_000, 300_000, 1_000_000),
+    PASSES: (250, BASE, 2_000),
+}
+"""Numbers of images by dimensions of their embeddings: every step without a model pass, some of them with fewer
+dimensions, and those with one, with as many as EfficientNet-Lite0 gives."""
 
-SHOWN = (BASE, 10_000, 30_000, 100_000, 300_000, 1_000_000)
+SHOWN = (250, BASE, 2_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
 HEAD = """# Growth
 
-Seconds and peak anonymous memory of each step without a model pass, each measured in a process of its own, over
-the number of images N; 50 classes, 5 % of the images copies. Pages of the memory-mapped embeddings do not
+Seconds and peak anonymous memory of each step, measured in a process of its own, over the number of images N; 50
+classes, 5 % of the images copies. Pages of the memory-mapped embeddings do not
 count: the kernel can drop them. Seconds are those of the step alone, memory is that of the process, libraries
-included (60 to 300 MiB). Exponents are those of N in what a step takes beyond its cost at 1,000 images, from
+included (60 to 300 MiB). Exponents are those of N in what a step takes beyond its cost at the fewest images, from
 one of the two largest measured sizes to the other. Values with ≈ are extrapolated with the exponent, not
-measured. Calibration of label noise takes at most 20,000 images. Embedding and training, which pass every image
-through a model, grow linearly.
+measured. Calibration of label noise takes at most 20,000 images. Embedding and training pass every image through a
+model: EfficientNet-Lite0, and five epochs of it at 96 pixels.
 """
 
 
@@ -51,7 +58,7 @@ class Inputs:
     def __getitem__(self, name: str) -> Any:
         file = next(self._folder.glob(f"{name}.*"))
         if file.suffix == ".npy":
-            return np.load(file, mmap_mode="r") if name == "embeddings" else np.load(file)
+            return np.load(file, mmap_mode="r") if name in ("embeddings", "pixels") else np.load(file)
         if file.suffix == ".json":
             return json.loads(file.read_text())
         if file.suffix == ".parquet":
@@ -71,12 +78,16 @@ class Inputs:
             (self._folder / f"{name}.json").write_text(json.dumps(value))
 
 
-def prepare(inputs: Inputs, n: int, dimensions: int, everything: bool) -> None:
-    """Draw the artifacts; those that only the metrics read where `everything` is asked for."""
+def prepare(inputs: Inputs, n: int, dimensions: int) -> None:
+    """Draw the artifacts that the steps with so many dimensions read."""
     from agml_assets.dataset.splits import make_splits
     from agml_assets.settings import Settings
 
     rng = np.random.default_rng(0)
+    if dimensions == PASSES:
+        inputs.keep("pixels", rng.integers(0, 256, (n, 256, 256, 3), dtype=np.uint8))
+        inputs.keep("labels", rng.integers(0, CLASSES, n))
+        return
     vectors = near_copies(n, dimensions, COPIES)
     inputs.keep("embeddings", vectors)
     labels = rng.integers(0, CLASSES, n)
@@ -105,7 +116,7 @@ def prepare(inputs: Inputs, n: int, dimensions: int, everything: bool) -> None:
             pl.Series("meta.camera", rng.choice(["a", "b", "c"], n)),
         ),
     )
-    if not everything:
+    if dimensions != ALL:
         return
     hashes = pl.DataFrame({"row": np.arange(n), "md5_group": near, "blake3_group": near})
     inputs.keep(
@@ -245,6 +256,27 @@ def score_all(inputs: Inputs) -> None:
     score_intervals(metrics, phases, values, Resamples.of(inputs["duplicate_groups"]))
 
 
+def embed(inputs: Inputs) -> None:
+    """Embed the stored squares."""
+    from agml_assets.embeddings.embedder import ImageEmbedder
+    from agml_assets.settings import Settings
+
+    embedder = ImageEmbedder.from_settings(Settings(embed_model=PACKAGED))
+    embedder.encode_pixels(inputs["pixels"])
+    embedder.close()
+
+
+def train(inputs: Inputs) -> None:
+    """Train for five epochs, on all images."""
+    from agml_assets.training.reference_trainer import ReferenceTrainer
+
+    labels = inputs["labels"]
+    trainer = ReferenceTrainer(PACKAGED, epochs=5, image_size=96)
+    with tempfile.TemporaryDirectory() as folder:
+        rows, none = np.arange(len(labels)), np.arange(0)
+        trainer.train(inputs["pixels"], rows, labels, CLASSES, Path(folder), none, pixels_digest="")
+
+
 @cache
 def steps() -> dict[str, Callable[[Inputs], None]]:
     """Return every step by name, in an order in which each finds what it reads."""
@@ -261,8 +293,12 @@ def steps() -> dict[str, Callable[[Inputs], None]]:
         "bootstrap": bootstrap,
         **{metric.name: lambda inputs, name=metric.name: measure_metric(name, inputs) for metric in METRICS},
         "score and intervals": score_all,
+        **WITH_A_MODEL,
     }
 
+
+WITH_A_MODEL = {"embedding": embed, "reference training": train}
+"""Steps that pass every image through a model."""
 
 WITH_A_MILLION = (
     "pairs alone",
@@ -300,7 +336,7 @@ def measure_all(dimensions: int, sizes: list[int], names: list[str]) -> None:
     found: dict[str, Measured] = {name: {} for name in names}
     for n in sizes:
         with tempfile.TemporaryDirectory(prefix="growth-") as folder:
-            prepare(Inputs(Path(folder)), n, dimensions, everything=dimensions == max(SIZES))
+            prepare(Inputs(Path(folder)), n, dimensions)
             for name in needed(names):
                 if name == "pairs alone" and n > PAIRS_MEASURED:
                     continue
@@ -313,7 +349,10 @@ def measure_all(dimensions: int, sizes: list[int], names: list[str]) -> None:
 
 def needed(names: list[str]) -> list[str]:
     """Return the steps and those whose results they read, in order."""
-    before = {"duplicate groups"} if set(names) - {"neighbours and pairs", "pairs alone"} else set()
+    from agml_assets.quality.metrics import METRICS
+
+    alone = {"neighbours and pairs", "pairs alone", *WITH_A_MODEL}
+    before = {"duplicate groups"} if set(names) - alone else set()
     if set(names) & {"out of fold", "noise calibration", "leakage", "label_noise", "score and intervals"}:
         before |= {"grouped splits"}
     if set(names) & {"umap", "near_duplicate", "image_health", "score and intervals"}:
@@ -321,7 +360,7 @@ def needed(names: list[str]) -> list[str]:
     if set(names) & {"label_noise", "score and intervals"}:
         before |= {"noise calibration"}
     if "score and intervals" in names:
-        before |= set(list(steps())[8:-1])  # the metrics
+        before |= {metric.name for metric in METRICS}
     return [name for name in steps() if name in before or name in names]
 
 
@@ -386,9 +425,13 @@ def main() -> None:
     names = options.names or list(steps())
     if unknown := set(names) - set(steps()):
         raise SystemExit(f"no step {', '.join(sorted(unknown))}; there are {', '.join(steps())}")
+    of_dimensions = {
+        ALL: [name for name in names if name not in WITH_A_MODEL],
+        SMALL: [name for name in names if name in WITH_A_MILLION],
+        PASSES: [name for name in names if name in WITH_A_MODEL],
+    }
     for dimensions, sizes in SIZES.items():
-        some = names if dimensions == max(SIZES) else [name for name in names if name in WITH_A_MILLION]
-        if some:
+        if some := of_dimensions[dimensions]:
             measure_all(dimensions, [n for n in sizes if n <= options.largest], some)
 
 
