@@ -22,7 +22,6 @@ from agml_assets.store import PLATFORM, ArtifactStore
 from agml_assets.training.artifacts import DYNAMICS, TEST_PREDICTIONS, TEST_PREDICTIONS_GROUPED
 from agml_assets.training.steps import TRAIN_LEAK_SAFE, TRAIN_REFERENCE
 from agml_assets.workspace import DatasetWorkspace, Workspace
-from resources.history import VARIABLE, BenchmarkInstance
 
 logger = logging.getLogger(__name__)
 
@@ -131,6 +130,9 @@ def _report_what_succeeded(dataset: DatasetWorkspace, run_id: str) -> None:
 
 
 def _say_where_history_goes(instance: dg.DagsterInstance | None) -> None:
+    # Here, as it loads Dagster's storages, which definitions do not need.
+    from resources.history import VARIABLE, BenchmarkInstance
+
     if not os.environ.get("DAGSTER_HOME"):
         logger.info("DAGSTER_HOME is not set: artifacts are kept, the history of runs is not.")
     elif os.environ.get(VARIABLE) and not isinstance(instance, BenchmarkInstance):

@@ -188,20 +188,21 @@ def reproducible(device: "torch.device") -> Iterator[None]:
     import torch
 
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    filled = torch.utils.deterministic.fill_uninitialized_memory
+    memory: Any = torch.utils.deterministic  # its one property is unknown to type checkers
+    filled = memory.fill_uninitialized_memory
     gpus = range(torch.cuda.device_count()) if device.type == "cuda" else ()
     if gpus:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what PyTorch asks for
     with torch.random.fork_rng(devices=gpus):
         # Some layers have no deterministic form on CUDA; those still run.
         torch.use_deterministic_algorithms(True, warn_only=True)
-        # Otherwise every new tensor is filled once before it is computed: for programs that read what nobody wrote.
-        torch.utils.deterministic.fill_uninitialized_memory = False
+        # Else every new tensor is filled once before it is computed, for programs that read what nobody wrote.
+        memory.fill_uninitialized_memory = False
         try:
             yield
         finally:
             torch.use_deterministic_algorithms(before[0], warn_only=before[1])
-            torch.utils.deterministic.fill_uninitialized_memory = filled
+            memory.fill_uninitialized_memory = filled
 
 
 def _digest(identity: dict[str, Any]) -> bytes:
