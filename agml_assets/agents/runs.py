@@ -9,7 +9,6 @@ import copy
 import json
 import logging
 import os
-import shutil
 import sys
 import tempfile
 import threading
@@ -25,6 +24,7 @@ from agml_assets.agents.models import check_model, open_model, redact, redact_js
 from agml_assets.agents.recorder import Judge, LimitReachedError, Role, TrialPlace, TrialRecorder, Validate
 from agml_assets.agents.sandbox.choose import choose_sandbox
 from agml_assets.agents.sandbox.container import IMAGE
+from agml_assets.agents.sandbox.paths import remove_tree
 from agml_assets.agents.snapshots import (
     ReadOnly,
     Snapshot,
@@ -282,13 +282,13 @@ def _clear(folder: Path) -> None:
     for path in folder.iterdir():
         if path.name in _OF_LOCK:
             continue
-        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        remove_tree(path)
 
 
 def _sweep(folder: Path) -> None:
     """Remove what a process that died was about to write."""
     for scratch in (*folder.glob(f"{_SCRATCH}*"), *folder.glob(".log-*"), *folder.glob("logs/.log-*")):
-        shutil.rmtree(scratch, ignore_errors=True)
+        remove_tree(scratch)
     for place in (folder, folder / "state", folder / "blobs"):
         for _ in remove_unfinished(place.glob(UNFINISHED)):
             continue

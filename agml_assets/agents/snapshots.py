@@ -11,13 +11,14 @@ import stat
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from blake3 import blake3
 
+from agml_assets.agents.sandbox.paths import Found, remove_beneath, remove_tree, walk
 from agml_assets.agents.task import AgentTask
 from agml_assets.errors import UserError
 from agml_assets.locks import Unfinished
@@ -29,7 +30,10 @@ LARGEST_SNAPSHOT = 512 << 20
 """Bytes of all files of one snapshot."""
 
 MOST_FILES = 20_000
-"""Files of one snapshot."""
+"""Files and links of one snapshot."""
+
+MOST_NAMED = 1_000
+"""Files that are named as left out; more are counted."""
 
 _CHUNK = 1 << 20
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the earliest time a zip can hold: the same contents give the same bytes
@@ -43,23 +47,25 @@ class Snapshot:
     Attributes:
         files: BLAKE3 of each, by relative path.
         links: Target of each symbolic link, as its text.
-        left_out: Bytes of each file above the caps.
+        left_out: Bytes of each file, and of folders that nobody can look into, above the caps.
+        unnamed: How many more there are.
     """
 
     files: Mapping[str, str] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, int] = field(default_factory=dict)
+    unnamed: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
-        return {"files": dict(self.files), "links": dict(self.links), "left_out": dict(self.left_out)}
+        return asdict(self)
 
     def lacking(self, task: AgentTask) -> str:
         """Return why it is not enough to score the workspace; empty where it is."""
         if task.entry.metric is not None or not self.left_out:  # a declared submission is kept whatever its size
             return ""
-        names = ", ".join(list(self.left_out)[:3])
-        return f"eval.py may read files that were too large to be kept ({names}; {len(self.left_out)} in all)"
+        names, count = ", ".join(list(self.left_out)[:3]), len(self.left_out) + self.unnamed
+        return f"eval.py may read files that were too large to be kept ({names}; {count} in all)"
 
 
 class SnapshotStore:
@@ -86,25 +92,31 @@ class SnapshotStore:
             What it holds; contents are in the store.
         """
         wanted = wanted or {}
-        links: dict[str, str] = {}
-        found = []
-        for path, status, parent in _walk(workspace, read_only):
-            if stat.S_ISLNK(status.st_mode):
-                links[path] = os.readlink(PurePosixPath(path).name, dir_fd=parent)
-            elif stat.S_ISREG(status.st_mode):
-                found.append((path not in wanted, path, status))
+        found = [
+            (one.path not in wanted, one.path, one.status)
+            for one in _walk(workspace, read_only)
+            if stat.S_ISREG(one.status.st_mode) or stat.S_ISLNK(one.status.st_mode) or one.closed
+        ]
         files: dict[str, str] = {}
+        links: dict[str, str] = {}
         left_out: dict[str, int] = {}
-        total = 0
+        total = unnamed = 0
         for _, path, status in sorted(found, key=lambda one: one[:2]):
-            most = wanted.get(path, 0 if len(files) >= MOST_FILES else min(LARGEST_FILE, LARGEST_SNAPSHOT - total))
-            digest = self._keep(workspace, path, status, most) if status.st_size <= most else None
-            if digest is None:
+            room = 0 if len(files) + len(links) >= MOST_FILES else min(LARGEST_FILE, LARGEST_SNAPSHOT - total)
+            most = wanted.get(path, room)
+            kept, where = None, files
+            if status.st_size <= most and stat.S_ISREG(status.st_mode):
+                kept, where = self._keep(workspace, path, status, most), files
+            elif status.st_size < most and stat.S_ISLNK(status.st_mode):
+                kept, where = _target_of(workspace, path), links
+            if kept is not None:
+                where[path] = kept
+                total += status.st_size
+            elif len(left_out) < MOST_NAMED:
                 left_out[path] = status.st_size
             else:
-                files[path] = digest
-                total += status.st_size
-        return Snapshot(dict(sorted(files.items())), dict(sorted(links.items())), left_out)
+                unnamed += 1
+        return Snapshot(dict(sorted(files.items())), dict(sorted(links.items())), left_out, unnamed)
 
     def keep_bytes(self, content: bytes) -> str:
         """Keep some bytes and return their digest."""
@@ -134,14 +146,13 @@ class SnapshotStore:
         """
         workspace.mkdir(parents=True, exist_ok=True)
         keep = snapshot.files.keys() | snapshot.left_out.keys()
-        for path, status, parent in _walk(workspace, read_only):
-            name = PurePosixPath(path).name
-            if stat.S_ISLNK(status.st_mode):
-                stale = snapshot.links.get(path) != os.readlink(name, dir_fd=parent)
+        for one in _walk(workspace, read_only):
+            if stat.S_ISLNK(one.status.st_mode):
+                stale = snapshot.links.get(one.path) != os.readlink(one.name, dir_fd=one.parent)
             else:
-                stale = path not in keep or not stat.S_ISREG(status.st_mode)
-            if stale:
-                os.unlink(name, dir_fd=parent)
+                stale = one.path not in keep or not (stat.S_ISREG(one.status.st_mode) or one.closed)
+            if stale and not snapshot.unnamed:  # else it may be one of these
+                remove_beneath(one.parent, one.name)
         for path, digest in snapshot.files.items():
             if _digest_of(workspace, path) != digest:
                 write_beneath(workspace, path, self.path(digest).read_bytes())
@@ -188,9 +199,10 @@ class ReadOnly:
     def of(cls, task: AgentTask) -> "ReadOnly":
         """Find out which starter files the patterns of a task mean."""
         files = {
-            path
-            for path, status, _ in _walk(task.env, cls())
-            if stat.S_ISREG(status.st_mode) and any(fnmatchcase(_as_listed(path), one) for one in task.read_only)
+            one.path
+            for one in _walk(task.env, cls())
+            if stat.S_ISREG(one.status.st_mode)
+            and any(fnmatchcase(_as_listed(one.path), pattern) for pattern in task.read_only)
         }
         return cls(frozenset(files), frozenset(task.public))
 
@@ -211,14 +223,14 @@ def lay_out(task: AgentTask, workspace: Path) -> None:
         UserError: A link among them leads out of their folder.
     """
     inside = task.env.resolve()
-    for path, status, _ in _walk(task.env, ReadOnly()):
-        if stat.S_ISLNK(status.st_mode):
-            link = task.env / path
+    for one in _walk(task.env, ReadOnly()):
+        if stat.S_ISLNK(one.status.st_mode):
+            link = task.env / one.path
             if link.readlink().is_absolute() or not link.resolve().is_relative_to(inside):
                 raise UserError(
                     f"Task {task.key!r}: {link} is a link that leads out of {task.env}. Put the file there."
                 )
-    shutil.rmtree(workspace, ignore_errors=True)
+    remove_tree(workspace)
     workspace.parent.mkdir(parents=True, exist_ok=True)
     shutil.copytree(task.env, workspace, symlinks=True)
 
@@ -227,7 +239,7 @@ def lay_public(task: AgentTask, workspace: Path) -> None:
     """Copy the public data of a task into a workspace, for want of a sandbox that shows it there."""
     for path, source in task.public.items():
         target = workspace / path
-        shutil.rmtree(target, ignore_errors=True)
+        remove_tree(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
             shutil.copytree(source, target)
@@ -238,11 +250,9 @@ def lay_public(task: AgentTask, workspace: Path) -> None:
 def hand_over(workspace: Path, read_only: ReadOnly, user: int) -> None:
     """Let a user own a workspace, read-only files apart; for the administrator."""
     os.chown(workspace, user, user)
-    for _, folders, _, parent in os.fwalk(workspace, follow_symlinks=False):
-        for name in folders:
-            os.chown(name, user, user, dir_fd=parent, follow_symlinks=False)
-    for path, _, parent in _walk(workspace, read_only):
-        os.chown(PurePosixPath(path).name, user, user, dir_fd=parent, follow_symlinks=False)
+    for one in walk(workspace):
+        if one.is_folder or one.path not in read_only:
+            os.chown(one.name, user, user, dir_fd=one.parent, follow_symlinks=False)
 
 
 def lay_read_only(task: AgentTask, read_only: ReadOnly, workspace: Path) -> None:
@@ -338,7 +348,7 @@ def write_beneath(folder: Path, path: str, content: bytes) -> None:
         ValueError: The path is absolute, or leads out of the folder.
     """
     with _parent_beneath(folder, path, make=True) as (parent, name):
-        _clear(parent, name)
+        remove_beneath(parent, name)
         handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666, dir_fd=parent)
         with os.fdopen(handle, "wb") as target:
             target.write(content)
@@ -350,18 +360,8 @@ def link_beneath(folder: Path, path: str, target: str) -> None:
         with suppress(OSError):
             if os.readlink(name, dir_fd=parent) == target:
                 return
-        _clear(parent, name)
+        remove_beneath(parent, name)
         os.symlink(target, name, dir_fd=parent)
-
-
-def _clear(parent: int, name: str) -> None:
-    """Remove whatever has a name; links are removed, not followed."""
-    try:
-        os.unlink(name, dir_fd=parent)
-    except FileNotFoundError:
-        return
-    except (IsADirectoryError, PermissionError):
-        shutil.rmtree(name, dir_fd=parent)
 
 
 @contextmanager
@@ -409,21 +409,19 @@ def _digest_of(folder: Path, path: str) -> str | None:
     return hashed.hexdigest()
 
 
-def _walk(folder: Path, read_only: ReadOnly) -> Iterator[tuple[str, os.stat_result, int]]:
-    """Yield whatever is no folder: relative path, status, descriptor of the folder it lies in; follows no link."""
-    start = os.fspath(folder)
-    for where, folders, files, parent in os.fwalk(start, follow_symlinks=False):
-        beneath = os.path.relpath(where, start)
-        prefix = "" if beneath == "." else f"{beneath}/"
-        folders[:] = [name for name in folders if f"{prefix}{name}" not in read_only]
-        for name in (*files, *folders):
-            path = f"{prefix}{name}"
-            try:
-                status = os.stat(name, dir_fd=parent, follow_symlinks=False)
-            except FileNotFoundError:
-                continue
-            if not stat.S_ISDIR(status.st_mode) and path not in read_only:
-                yield path, status, parent
+def _walk(folder: Path, read_only: ReadOnly) -> Iterator[Found]:
+    """Yield whatever is no folder and not read-only, and the folders that cannot be looked into."""
+    for one in walk(folder, read_only.__contains__, open_up=True):
+        if (one.closed or not one.is_folder) and one.path not in read_only:
+            yield one
+
+
+def _target_of(folder: Path, path: str) -> str | None:
+    try:
+        with _parent_beneath(folder, path) as (parent, name):
+            return os.readlink(name, dir_fd=parent)
+    except OSError:  # gone since we looked
+        return None
 
 
 def _as_listed(path: str) -> str:

@@ -30,6 +30,7 @@ from agml_assets.agents.runs import (
     score_as_it_stands,
     script_file,
 )
+from agml_assets.agents.sandbox.paths import remove_tree
 from agml_assets.agents.scoring import judge
 from agml_assets.agents.task import AgentTask, Verdict
 from agml_assets.agents.tasks.prepare import open_task
@@ -206,7 +207,7 @@ def make_run(
     seconds = time.monotonic() - began
     run.write("workspaces", log.workspaces, seconds)
     made = run.write("run", log.eval_file, seconds)
-    shutil.rmtree(run.work_folder, ignore_errors=True)
+    remove_tree(run.work_folder)
     return made
 
 

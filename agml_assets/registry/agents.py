@@ -4,7 +4,7 @@ Nothing here opens a task's files, and nothing here runs an agent.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -52,6 +52,9 @@ class Limits(BaseModel):
     tokens: int | None = Field(None, ge=1)
 
 
+SUBMISSION_FORMATS = (".csv", ".json", ".npz")
+
+
 class Submission(BaseModel):
     """The file that is scored: a table, checked against the answers before a number is computed.
 
@@ -69,8 +72,24 @@ class Submission(BaseModel):
     id_column: str | None = None
     columns: dict[str, Literal["number", "integer", "boolean", "text"]] = Field(default_factory=dict)
     probabilities: bool = False
-    separator: str = ","
+    separator: str = Field(",", min_length=1, max_length=1)
     max_mb: int = Field(200, ge=1)
+
+    @field_validator("file")
+    @classmethod
+    def _can_be_read(cls, value: str) -> str:
+        path = PurePosixPath(value)
+        if path.is_absolute() or ".." in path.parts or path.suffix not in SUBMISSION_FORMATS:
+            raise ValueError(
+                f"{value!r} must be a path below the workspace that ends in {', '.join(SUBMISSION_FORMATS)}"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _holds_something(self) -> "Submission":
+        if bool(self.columns) == self.probabilities:
+            raise ValueError("give either `columns` or `probabilities: true`")
+        return self
 
 
 class Preparation(BaseModel):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from agml_assets.agents import runs
+from agml_assets.agents import runs, snapshots
 from agml_assets.agents.models import REDACTED
 from agml_assets.agents.runs import read_trials, rescore, run_trials, score_as_it_stands
 from agml_assets.agents.scoring import judge
@@ -246,6 +246,23 @@ def test_a_gpu_that_scripts_see_is_held_while_they_may_use_it(task, tmp_path, mo
     seen.clear()
     run(task, STARTER, tmp_path / "without", on_progress=lambda _: seen.extend(held))
     assert seen == []
+
+
+def test_whatever_an_agent_piles_up_its_trial_is_scored_and_the_next_begins(task, tmp_path, monkeypatch):
+    monkeypatch.setattr(snapshots, "MOST_FILES", 50)
+    monkeypatch.setattr(snapshots, "MOST_NAMED", 20)
+    pile = (
+        "import os\nfor i in range(100): os.symlink('x' * 2000, f'link{i}')\nos.mkdir('closed', 0o000)\n"
+        "for i in range(300):\n    os.mkdir('d'); os.chdir('d')"
+    )
+    agent = scripted(
+        tmp_path, write(pile, "pile.py"), ("execute_script", {"script_name": "pile.py"}), write(BEST), DONE
+    )
+    trials = run(task, agent, tmp_path / "run", seeds=(1, 2))
+    assert [trial.score for trial in trials] == [1, 1]
+    assert all("submission.csv" in trial.final_files and len(trial.left_out) == 20 for trial in trials)
+    again = run(task, agent, tmp_path / "run", resume=False)
+    assert again[0].score == 1
 
 
 def test_packed_workspaces_are_the_same_bytes_for_the_same_work(task, tmp_path):

@@ -79,6 +79,21 @@ def test_large_files_and_too_many_bytes_are_named_and_left_out(workspace, store,
     assert "huge.bin" in store.take(workspace, NOTHING, {"huge.bin": 10}).left_out
 
 
+def test_links_count_like_files_and_only_some_of_what_is_left_out_is_named(workspace, store, monkeypatch):
+    monkeypatch.setattr(snapshots, "MOST_FILES", 4)
+    monkeypatch.setattr(snapshots, "MOST_NAMED", 3)
+    for place in range(6):
+        (workspace / f"link{place}").symlink_to("a.txt")
+    taken = store.take(workspace, NOTHING)
+    assert len(taken.files) + len(taken.links) == 4
+    assert (len(taken.left_out), taken.unnamed) == (3, 1)
+    assert store.read_snapshot(store.keep_snapshot(taken)) == taken
+    (workspace / "a.txt").write_text("changed")
+    store.restore(taken, workspace, NOTHING)
+    assert len(list(workspace.glob("link*"))) == 6  # which of them had no name is not known
+    assert (workspace / "a.txt").read_text() != "changed"
+
+
 def test_a_workspace_comes_back_as_it_was(workspace, store, tmp_path):
     (workspace / "link").symlink_to("a.txt")
     taken = store.take(workspace, NOTHING)

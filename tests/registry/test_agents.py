@@ -79,6 +79,11 @@ def test_a_folder_whose_variable_is_not_set_says_where_to_get_it(monkeypatch):
         ({"folder": "x", "scoring": "y"}, "Extra inputs"),
         ({"folder": "x", "baseline": float("nan")}, "finite"),
         ({"folder": "x", "limits": {"steps": 0}}, "greater than or equal to 1"),
+        ({"folder": "x", "metric": "accuracy", "submission": {"file": "../x.csv"}}, "below the workspace"),
+        ({"folder": "x", "metric": "accuracy", "submission": {"file": "x.parquet"}}, "ends in .csv, .json, .npz"),
+        ({"folder": "x", "metric": "accuracy", "submission": {"columns": {}}}, "either `columns` or"),
+        ({"folder": "x", "metric": "accuracy", "submission": {"separator": ";;"}}, "at most 1 character"),
+        ({"key": "Tasks", "folder": "x"}, "folder of prepared tasks"),
     ],
 )
 def test_a_manifest_that_is_not_sound_is_refused(fields, said):

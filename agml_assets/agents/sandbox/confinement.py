@@ -4,6 +4,7 @@ How it is started, watched and ended is in `execute`.
 """
 
 import os
+import platform
 import shutil
 import subprocess
 import sysconfig
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from agml_assets.agents.sandbox.system_calls import has_filter
 from agml_assets.errors import UserError
 from agml_assets.registry.agents import Limits
 
@@ -22,7 +24,10 @@ _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _OF_ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime")
 _FOR_NETWORK = ("resolv.conf", "hosts", "nsswitch.conf", "ssl", "ca-certificates")
 _GPU_DEVICES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
-_TMP_MB = 1024
+
+TMP_MB = 1024
+"""Size of `/tmp` and of `/dev/shm`, each; both are memory."""
+
 _NOBODY = 65534
 _FIRST_USER, _USERS = 200_000, 60_000  # numbers that no account has, one for each sandbox
 
@@ -79,6 +84,8 @@ def require_bubblewrap() -> None:
 @cache
 def why_not() -> str:
     """Return why commands cannot be confined here; empty where they can."""
+    if not has_filter():
+        return f"Agents run in a sandbox made for 64-bit x86 and ARM, not for {platform.machine()}."
     needed = ["bwrap", *(["setpriv"] if os.geteuid() == 0 else [])]
     if missing := [name for name in needed if shutil.which(name) is None]:
         return (
@@ -96,19 +103,20 @@ def why_not() -> str:
     )
 
 
-def arguments(confinement: Confinement, env: Mapping[str, str], accounts: int) -> list[str]:
+def arguments(confinement: Confinement, env: Mapping[str, str], accounts: int, calls: int) -> list[str]:
     """Return bubblewrap's arguments for a confinement.
 
     Args:
         confinement: What may be seen.
         env: Variables beside those that all commands have.
         accounts: Handle of a file to appear as `/etc/passwd`, see `accounts_of`.
+        calls: Handle of a file with the filter of calls to the kernel, see `system_calls`.
     """
     one = confinement
     place = ["--bind" if one.writable else "--ro-bind", str(one.workspace), str(WORKSPACE)]
     found = [*_start(one), *_system(), *_etc(one.network), "--proc", "/proc", "--dev", "/dev", *_gpu(one.gpu)]
     for folder in ("/tmp", "/dev/shm"):  # noqa: S108
-        found += ["--size", str(_TMP_MB << 20), "--perms", "1777", "--tmpfs", folder]
+        found += ["--size", str(TMP_MB << 20), "--perms", "1777", "--tmpfs", folder]
     # After them: an interpreter may be installed below /tmp.
     found += [*_interpreter(one.python), *place]
     for relative, path in sorted(one.read_only.items()):
@@ -124,6 +132,7 @@ def arguments(confinement: Confinement, env: Mapping[str, str], accounts: int) -
     for name, value in (_environment(one) | dict(env)).items():
         found += ["--setenv", name, value]
     found += ["--perms", "0644", "--ro-bind-data", str(accounts), "/etc/passwd", "--remount-ro", "/"]
+    found += ["--remount-ro", "/dev", "--seccomp", str(calls)]
     return [*found, "--chdir", str(WORKSPACE)]
 
 
@@ -185,7 +194,7 @@ def _limited(one: Confinement) -> list[str]:
     found = ["/usr/bin/prlimit", f"--fsize={limits.file_mb << 20}", f"--nproc={limits.processes}", "--core=0"]
     if one.gpu is None:  # CUDA reserves far more addresses than it uses
         found.append(f"--as={limits.memory_mb << 20}")
-    return [*found, "--nofile=4096", "--"]
+    return [*found, "--nofile=1024", "--"]
 
 
 def _system() -> list[str]:

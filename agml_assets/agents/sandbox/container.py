@@ -10,14 +10,13 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from agml_assets.agents.sandbox.confinement import WORKSPACE, Confinement, common_environment
+from agml_assets.agents.sandbox.confinement import TMP_MB, WORKSPACE, Confinement, common_environment
 from agml_assets.errors import UserError
 
 IMAGE = "agml-assets-agents"
 """Built by `docker build -t agml-assets-agents docker/agents`."""
 
 _LABEL = "agml-assets-workspace"
-_TMP_MB = 1024
 _ANSWERS_WITHIN_S = 30.0
 _GRACE_S = 5  # after which a command ends by itself, should nobody be left to end it
 
@@ -40,7 +39,7 @@ def container_command(
     found += ["--name", name, "--label", f"{_LABEL}={one.workspace}", "--entrypoint", ""]
     found += ["--network", "bridge" if one.network else "none", "--user", _user(one)]
     found += ["--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--read-only"]
-    found += ["--tmpfs", f"/tmp:exec,mode=1777,size={_TMP_MB}m", "--shm-size", f"{_TMP_MB}m"]  # noqa: S108
+    found += ["--tmpfs", f"/tmp:exec,mode=1777,size={TMP_MB}m", "--shm-size", f"{TMP_MB}m"]  # noqa: S108
     found += ["--memory", f"{limits.memory_mb}m", "--memory-swap", f"{limits.memory_mb}m"]
     found += ["--pids-limit", str(limits.processes), "--ulimit", f"fsize={limits.file_mb << 20}"]
     found += ["--ulimit", "core=0", "--ulimit", "nofile=4096"]

@@ -9,6 +9,7 @@ import os
 import secrets
 import selectors
 import signal
+import stat
 import subprocess
 import threading
 import time
@@ -30,10 +31,13 @@ from agml_assets.agents.sandbox.container import (
     end_others,
     why_not_started,
 )
-from agml_assets.agents.sandbox.paths import make_mount_point
+from agml_assets.agents.sandbox.paths import MOST_DEEP, make_mount_point, walk
+from agml_assets.agents.sandbox.system_calls import denied_calls
 
 _LOOK_S = 0.1  # between two looks at what is used up
-_LOOK_AT_DISK_S = 1.0
+_LOOK_AT_FILES_S = 1.0
+_MOST_ENTRIES = 200_000  # files, folders and links of a workspace: more keep disk and harness busy
+_MEMORY_DISKS = ("tmp", "dev/shm")
 _READ = 1 << 16
 _FAREWELL_S = 10.0  # the kernel ends killed processes in far less
 _NOT_STARTED = 125  # as Docker's client says that no container was started
@@ -46,7 +50,8 @@ Stopped = Literal["", "time", "memory", "disk", "cancelled"]
 _WORDS = {
     "time": "Stopped: the command took longer than {seconds:g} s.",
     "memory": "Stopped: its processes used more than {memory} MB of memory.",
-    "disk": "Stopped: the workspace holds more than {disk} MB.",
+    "disk": f"Stopped: the workspace holds more than {{disk}} MB or {_MOST_ENTRIES:,} files, or a folder that is "
+    f"unreadable or below {MOST_DEEP} others.",
     "cancelled": "Stopped: the trial has ended.",
 }
 
@@ -151,8 +156,9 @@ def _watch(
     It ends with its first process: what it left in the background is ended by the kernel then. The memory of a
     container is the kernel's business too.
     """
-    limits = confinement.limits
-    started = disk_looked = time.monotonic()
+    limits, here = confinement.limits, confinement.image is None
+    started = looked = time.monotonic()
+    memory_of_files = disk_of_files = 0
     while process.poll() is None:
         outputs.take(_LOOK_S)
         now = time.monotonic()
@@ -160,12 +166,14 @@ def _watch(
             return "time"
         if cancelled():
             return "cancelled"
-        if confinement.image is None and _memory_of(process.pid) > limits.memory_mb << 20:
-            return "memory"
-        if confinement.writable and now - disk_looked > _LOOK_AT_DISK_S:
-            disk_looked = now
-            if _disk_of(confinement.workspace) > limits.disk_mb << 20:
+        processes = _processes_of(process.pid) if here else []
+        if now - looked > _LOOK_AT_FILES_S:
+            looked = now
+            memory_of_files, disk_of_files = _files_of(processes, confinement.workspace.stat().st_dev)
+            if confinement.writable and _is_too_full(confinement.workspace, limits.disk_mb << 20, disk_of_files):
                 return "disk"
+        if sum(map(_resident, processes)) + memory_of_files > limits.memory_mb << 20:
+            return "memory"
     return ""
 
 
@@ -188,13 +196,15 @@ def _begin_within_bubblewrap(
 ) -> "subprocess.Popen[bytes]":
     accounts = _handle_of(accounts_of(confinement).encode())
     # By a handle, not on the command line, which everybody in the sandbox can read.
-    options = _handle_of(b"\0".join(map(os.fsencode, arguments(confinement, env, accounts))) + b"\0")
+    calls = _handle_of(denied_calls(gpu=confinement.gpu is not None))
+    options = _handle_of(b"\0".join(map(os.fsencode, arguments(confinement, env, accounts, calls))) + b"\0")
+    handles = (accounts, calls, options)
     try:
         whole = ["bwrap", "--args", str(options), "--", *within(confinement, command)]
-        return _begin(whole, stdin, (accounts, options), {"PATH": "/usr/local/bin:/usr/bin:/bin"})
+        return _begin(whole, stdin, handles, {"PATH": "/usr/local/bin:/usr/bin:/bin"})
     finally:
-        os.close(accounts)
-        os.close(options)
+        for handle in handles:
+            os.close(handle)
 
 
 async def run_confined_async(
@@ -319,25 +329,55 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
     process.wait()
 
 
-def _memory_of(process: int) -> int:
-    """Return the resident bytes of a process and all below it; shared pages count once for each."""
-    total, waiting = 0, [process]
+def _processes_of(first: int) -> list[int]:
+    """Return a process and all below it."""
+    found, waiting = [], [first]
     while waiting:
         one = waiting.pop()
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            total += int(Path(f"/proc/{one}/statm").read_text().split()[1]) * _PAGE
+        found.append(one)
         with contextlib.suppress(OSError, ValueError):
             for task in Path(f"/proc/{one}/task").iterdir():
                 waiting += map(int, (task / "children").read_text().split())
-    return total
+    return found
 
 
-def _disk_of(workspace: Path) -> int:
-    """Return the bytes that the files of a workspace take up."""
-    total = 0
-    for folder, _, names, handle in os.fwalk(workspace, follow_symlinks=False):
-        del folder
-        for name in names:
+def _resident(process: int) -> int:
+    """Return the resident bytes of a process; shared pages count for each."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * _PAGE
+    return 0
+
+
+def _files_of(processes: Sequence[int], device: int) -> tuple[int, int]:
+    """Return the bytes of what no folder of the workspace shows: in memory, and on the disk of the workspace.
+
+    The disks in memory, and files that were removed and are still open.
+    """
+    memory, disk = dict[tuple[int, int], int](), dict[tuple[int, int], int]()
+    for process in processes:
+        for place in _MEMORY_DISKS:
             with contextlib.suppress(OSError):
-                total += os.stat(name, dir_fd=handle, follow_symlinks=False).st_blocks * 512
-    return total
+                root = Path(f"/proc/{process}/root") / place
+                used, on = os.statvfs(root), root.stat().st_dev
+                if on != Path("/", place).stat().st_dev:  # bubblewrap itself still sees ours
+                    memory[on, 0] = (used.f_blocks - used.f_bfree) * used.f_frsize
+        with contextlib.suppress(OSError), os.scandir(f"/proc/{process}/fd") as opened:
+            for one in opened:
+                with contextlib.suppress(OSError):
+                    seen = one.stat()
+                    if seen.st_nlink == 0 and stat.S_ISREG(seen.st_mode):
+                        where = disk if seen.st_dev == device else memory
+                        where[seen.st_dev, seen.st_ino] = seen.st_blocks * 512
+    # A removed file of a disk in memory is part of what that disk uses.
+    counted = {device for device, inode in memory if inode == 0}
+    return sum(size for (on, inode), size in memory.items() if inode == 0 or on not in counted), sum(disk.values())
+
+
+def _is_too_full(workspace: Path, most: int, beside: int) -> bool:
+    """Return whether a workspace takes more bytes than it may, `beside` among them, or that cannot be told."""
+    total = beside
+    for count, found in enumerate(walk(workspace)):
+        total += found.status.st_blocks * 512
+        if total > most or count > _MOST_ENTRIES or found.closed:
+            return True
+    return total > most

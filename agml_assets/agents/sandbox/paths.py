@@ -4,14 +4,17 @@ No link is followed, at any place of a path; nothing but plain files and folders
 """
 
 import os
-import shutil
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_MOST_FILES = 100_000
+
+MOST_DEEP = 100
+"""Folders within one another; what lies deeper is not looked at."""
 
 
 class PathRefusedError(Exception):
@@ -94,22 +97,89 @@ def write_bytes(root: Path, relative: str, content: bytes, owner: int | None = N
             raise
 
 
-def list_files(root: Path) -> dict[str, os.stat_result]:
-    """Return all plain files below the workspace by their relative path, sorted; links are left out.
+@dataclass(frozen=True)
+class Found:
+    """Something below a workspace.
+
+    Attributes:
+        path: Relative to the workspace.
+        status: Of itself, not of what a link leads to.
+        parent: Descriptor of the folder it lies in, until the next one is asked for.
+        closed: Whether it is a folder that was not looked into: unreadable, or too deep.
+    """
+
+    path: str
+    status: os.stat_result
+    parent: int
+    closed: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its name in its folder."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it is a folder."""
+        return stat.S_ISDIR(self.status.st_mode)
+
+
+def walk(root: Path, skip: Callable[[str], bool] = lambda _: False, *, open_up: bool = False) -> Iterator[Found]:
+    """Yield all that lies below a workspace, folders before what they hold; few files are open however deep it is.
+
+    Args:
+        root: The workspace; nothing below is an error where it is gone.
+        skip: Tells of a folder's path whether it is left out with all it holds.
+        open_up: Whether folders that we may not read are made readable; only where no command is running.
+    """
+    waiting = [""]
+    while waiting:
+        above = waiting.pop()
+        try:
+            handle = _descend(root, above)
+        except OSError:  # gone, or exchanged for a link, since it was seen
+            continue
+        try:
+            for name in os.listdir(handle):  # noqa: PTH208 - of a descriptor
+                path = f"{above}/{name}" if above else name
+                try:
+                    status = os.stat(name, dir_fd=handle, follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+                if not stat.S_ISDIR(status.st_mode):
+                    yield Found(path, status, handle)
+                elif not skip(path):
+                    opened = path.count("/") < MOST_DEEP and _is_readable(name, handle, open_up=open_up)
+                    yield Found(path, status, handle, closed=not opened)
+                    if opened:
+                        waiting.append(path)
+        finally:
+            os.close(handle)
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder that others have filled, however deep or closed what they have left is; it may be gone.
 
     Raises:
-        PathRefusedError: There are more than can be looked at.
+        OSError: It cannot be removed.
     """
-    found: dict[str, os.stat_result] = {}
-    for folder, folders, names, handle in os.fwalk(root, follow_symlinks=False):
-        folders.sort()
-        for name in sorted(names):
-            seen = os.stat(name, dir_fd=handle, follow_symlinks=False)
-            if stat.S_ISREG(seen.st_mode):
-                found[(Path(folder) / name).relative_to(root).as_posix()] = seen
-        if len(found) > _MOST_FILES:
-            raise PathRefusedError(f"the workspace has more than {_MOST_FILES:,} files")
-    return dict(sorted(found.items()))
+    if not os.path.lexists(folder):
+        return
+    # Programs of the system that keep neither open files nor a stack of calls for each level, as shutil does.
+    subprocess.run(["chmod", "-R", "u+rwX", "--", folder], capture_output=True, check=False)  # noqa: S603, S607
+    done = subprocess.run(["rm", "-rf", "--", folder], capture_output=True, text=True, check=False)  # noqa: S603, S607
+    if done.returncode:
+        raise OSError(f"{folder} cannot be removed: {done.stderr.strip()[-500:]}")
+
+
+def remove_beneath(parent: int, name: str) -> None:
+    """Remove whatever has a name in an open folder; links are removed, not followed."""
+    try:
+        os.unlink(name, dir_fd=parent)
+    except FileNotFoundError:
+        return
+    except (IsADirectoryError, PermissionError):
+        remove_tree(Path(f"/proc/{os.getpid()}/fd/{parent}") / name)
 
 
 def make_mount_point(root: Path, relative: str, *, is_folder: bool) -> None:
@@ -136,10 +206,7 @@ def _clear(folder: int, name: str, *, is_folder: bool) -> None:
     except FileNotFoundError:
         found = None
     if found is not None and not (stat.S_ISDIR(found.st_mode) if is_folder else stat.S_ISREG(found.st_mode)):
-        if stat.S_ISDIR(found.st_mode):
-            shutil.rmtree(name, dir_fd=folder)
-        else:
-            os.unlink(name, dir_fd=folder)
+        remove_beneath(folder, name)
         found = None
     if found is None and is_folder:
         os.mkdir(name, 0o755, dir_fd=folder)
@@ -176,3 +243,30 @@ def _open(name: str, flags: int, folder: int, relative: str) -> int:
         raise PathRefusedError(f"There is no file {relative!r}") from None
     except OSError as error:  # a link (ELOOP), a file in place of a folder, a socket
         raise PathRefusedError(f"{relative!r} cannot be opened: {error.strerror}") from None
+
+
+def _descend(root: Path, relative: str) -> int:
+    """Open a folder below the workspace, following no link on the way."""
+    handle = os.open(root, _FOLDER)
+    for name in relative.split("/") if relative else ():
+        try:
+            below = os.open(name, _FOLDER, dir_fd=handle)
+        finally:
+            os.close(handle)
+        handle = below
+    return handle
+
+
+def _is_readable(name: str, parent: int, *, open_up: bool) -> bool:
+    try:
+        os.close(os.open(name, _FOLDER, dir_fd=parent))
+    except PermissionError:
+        if not open_up:
+            return False
+        with suppress(OSError):
+            os.chmod(name, 0o700, dir_fd=parent)
+            return True
+        return False
+    except OSError:
+        return False
+    return True

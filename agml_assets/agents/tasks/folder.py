@@ -20,6 +20,7 @@ import polars as pl
 from agml_assets.agents.sandbox.choose import image_for_scoring
 from agml_assets.agents.sandbox.confinement import Confinement, free_user
 from agml_assets.agents.sandbox.execute import run_confined
+from agml_assets.agents.sandbox.paths import walk
 from agml_assets.agents.submission import InvalidSubmission
 from agml_assets.agents.task import AgentTask, Verdict
 from agml_assets.agents.tasks.splits import SPLITS, Split
@@ -377,25 +378,25 @@ def _copy_regular(source: Path, target: Path, most_bytes: int) -> None:
     """
     target.mkdir()
     count = size = 0
-    for where, _, names, place in os.fwalk(source, follow_symlinks=False):
-        into = target / Path(where).relative_to(source)
-        into.mkdir(exist_ok=True)
-        for name in names:
-            try:
-                handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=place)
-            except OSError:  # a link, a socket, or gone
+    for one in walk(source, open_up=True):
+        if one.is_folder:
+            (target / one.path).mkdir()
+            continue
+        try:
+            handle = os.open(one.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=one.parent)
+        except OSError:  # a link, a socket, or gone
+            continue
+        with os.fdopen(handle, "rb") as content:
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
                 continue
-            with os.fdopen(handle, "rb") as content:
-                status = os.fstat(handle)
-                if not stat.S_ISREG(status.st_mode):
-                    continue
-                count, size = count + 1, size + status.st_size
-                if count > _MOST_FILES or size > most_bytes:
-                    raise InvalidSubmission(
-                        [f"The workspace has more than {_MOST_FILES} files or {most_bytes // 10**6} MB."]
-                    )
-                with (into / name).open("xb") as copy:
-                    shutil.copyfileobj(content, copy)
+            count, size = count + 1, size + status.st_size
+            if count > _MOST_FILES or size > most_bytes:
+                raise InvalidSubmission(
+                    [f"The workspace has more than {_MOST_FILES} files or {most_bytes // 10**6} MB."]
+                )
+            with (target / one.path).open("xb") as copy:
+                shutil.copyfileobj(content, copy)
 
 
 def _ending(stopped: str, returncode: int, stderr: bytes) -> str:

@@ -53,8 +53,11 @@ def prepare_task(
     Raises:
         UserError: Its source is not as it must be; it says what to do.
     """
-    if entry.metric is not None:
-        find_metric(entry.metric, entry.key)
+    if entry.metric is not None and (better := find_metric(entry.metric, entry.key).direction) != entry.direction:
+        raise UserError(
+            f"Task {entry.key!r}: {better} is better of the metric {entry.metric!r}, and the manifest says "
+            f"{entry.direction}. Let it say `direction: {better}`."
+        )
     place = _place(entry, workspace)
     lock = workspace.store.local_folder(PLATFORM, "locks") / f"agents.{entry.key}.lock"
     with exclusive(lock, f"task {entry.key}", "prepare"):

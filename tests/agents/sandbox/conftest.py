@@ -1,7 +1,6 @@
 """A workspace, and commands confined to it: as root, and as a user of the machine without rights."""
 
 import os
-import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from agml_assets.agents.sandbox import confinement as walls
 from agml_assets.agents.sandbox import execute
 from agml_assets.agents.sandbox.confinement import Confinement
 from agml_assets.agents.sandbox.execute import Finished, run_confined
+from agml_assets.agents.sandbox.paths import remove_tree
 from agml_assets.registry.agents import Limits
 
 USER = 54_321  # nobody's
@@ -78,4 +78,4 @@ def sandbox(request, monkeypatch):
     finally:
         monkeypatch.undo()
         walls.why_not.cache_clear()
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_tree(folder)

@@ -11,7 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from agml_assets.agents.sandbox.paths import PathRefusedError, list_files, read_bytes, write_bytes
+from agml_assets.agents.sandbox import execute
+from agml_assets.agents.sandbox.paths import (
+    MOST_DEEP,
+    PathRefusedError,
+    read_bytes,
+    remove_tree,
+    walk,
+    write_bytes,
+)
 
 ROOT = Path(__file__).parents[3]
 
@@ -49,7 +57,7 @@ def test_the_harness_follows_no_link_that_an_agent_made(sandbox, target):
             read_bytes(sandbox.workspace, path, 1_000_000)
         with pytest.raises(PathRefusedError):
             write_bytes(sandbox.workspace, path, b"overwritten")
-    assert list_files(sandbox.workspace) == {} or set(list_files(sandbox.workspace)) == {"data/labels.csv"}
+    assert {one.path for one in walk(sandbox.workspace)} <= {"submission.csv", "data", "data/labels.csv"}
     assert "the-answer" in (sandbox.folder / "private/answers.csv").read_text()
     assert (sandbox.folder / "toy_evil/secret.txt").read_text() == "of another workspace"
 
@@ -238,6 +246,81 @@ def test_neither_workspace_nor_memory_disks_can_be_filled(sandbox):
     assert done.returncode != 0
 
 
+def python(code: str) -> list[str]:
+    return ["/usr/bin/python3", "-c", code]
+
+
+DEEP = "import os\nfor _ in range(3000):\n    os.mkdir('d'); os.chdir('d')\nimport time; time.sleep(3)"
+
+
+def test_folders_within_folders_without_end_are_stopped_and_can_be_removed(sandbox):
+    assert sandbox.run(python(DEEP)).stopped == "disk"
+    assert max(one.path.count("/") for one in walk(sandbox.workspace)) == MOST_DEEP
+    remove_tree(sandbox.workspace / "d")
+    assert not (sandbox.workspace / "d").exists()
+
+
+def test_links_without_end_are_stopped(sandbox, monkeypatch):
+    monkeypatch.setattr(execute, "_MOST_ENTRIES", 5_000)
+    make = "import os, time\nfor i in range(10000): os.symlink('x' * 50, f'l{i}')\ntime.sleep(10)"
+    assert sandbox.run(python(make)).stopped == "disk"
+
+
+def test_a_folder_that_nobody_may_read_hides_nothing(sandbox):
+    hide = (
+        "mkdir h; chmod 300 h; for i in $(seq 8); do head -c 10000000 /dev/zero > h/f$i; done; sleep 5; echo held"
+    )
+    done = sandbox.run(hide)
+    assert (done.stopped, done.stdout) == ("disk", b"")
+
+
+def test_a_removed_file_that_is_still_open_counts_as_disk(sandbox):
+    code = (
+        "import os, time\nheld = []\n"
+        "for i in range(10):\n"
+        "    f = open('f', 'wb'); os.unlink('f'); f.write(bytes(10_000_000)); f.flush(); held.append(f)\n"
+        "time.sleep(6); print('held')"
+    )
+    done = sandbox.run(python(code))
+    assert (done.stopped, done.stdout) == ("disk", b"")
+
+
+def test_memory_that_belongs_to_no_process_counts_or_is_denied(sandbox):
+    nameless = "import os\nfor i in range(60): os.write(os.memfd_create('x'), bytes(15_000_000))\nprint('held')"
+    done = sandbox.run(python(nameless))
+    assert b"PermissionError" in done.stderr
+    on_disks = "for d in /tmp /dev/shm; do for i in $(seq 20); do head -c 19000000 /dev/zero > $d/f$i; done; done"
+    done = sandbox.run(f"{on_disks}; sleep 5; echo held")
+    assert (done.stopped, done.stdout) == ("memory", b"")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "unshare -Ur true",
+        "unshare -Urm mount -t tmpfs none /tmp",
+        "unshare -n true",
+        "mount -t tmpfs none /tmp",
+        "echo x > /dev/made",
+        "mkdir /dev/made",
+    ],
+)
+def test_no_command_gets_rights_in_a_world_of_its_own(sandbox, command):
+    done = sandbox.run(command)
+    assert done.returncode != 0, done.stdout
+
+
+def test_threads_and_processes_begin_in_spite_of_the_filter(sandbox):
+    code = (
+        "import subprocess, threading, multiprocessing as m\n"
+        "t = threading.Thread(target=print, args=('thread',)); t.start(); t.join()\n"
+        "print(subprocess.run(['echo', 'process'], capture_output=True, text=True).stdout)\n"
+        "with m.Pool(2) as pool: print(sum(pool.map(abs, [-1, -2])))"
+    )
+    done = sandbox.run(python(code))
+    assert done.stdout.split() == [b"thread", b"process", b"3"], done.stderr
+
+
 def test_a_file_larger_than_allowed_cannot_be_written(sandbox):
     sandbox.run("head -c 30000000 /dev/zero > large")
     assert (sandbox.workspace / "large").stat().st_size <= 20 << 20
@@ -252,7 +335,6 @@ def test_what_is_no_plain_file_is_no_submission_and_blocks_nobody(sandbox, make)
     with pytest.raises(PathRefusedError):
         read_bytes(sandbox.workspace, "submission.csv", 1000)
     assert time.monotonic() - began < 1
-    assert "submission.csv" not in list_files(sandbox.workspace)
 
 
 def test_a_file_too_large_to_be_read_is_refused(sandbox):
