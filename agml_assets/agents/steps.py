@@ -73,6 +73,11 @@ class AgentRun:
         """Return the sidecar of an artifact, or None where it is not there."""
         return self.workspace.store.sidecar(PLATFORM, self.file(step))
 
+    def digest_of(self, step: str) -> str:
+        """Return the digest of an artifact; empty where it is not there."""
+        made = self.sidecar(step)
+        return made.digest if made else ""
+
     def read(self, step: str) -> Any:
         """Read an artifact of JSON values.
 
@@ -122,8 +127,8 @@ class AgentRun:
     def inputs(self, step: str) -> dict[str, str]:
         """Return the digests of all that a step is made from today."""
         if step == "evaluation":
-            found = {f"agents/{name}": self._digest_of(name) for name in ("run", "workspaces")}
-            return {**found, "baseline": self.starter()._digest_of("run")}
+            found = {f"agents/{name}": self.digest_of(name) for name in ("run", "workspaces")}
+            return {**found, "baseline": self.starter().digest_of("run")}
         found = {"task": self.task.digest}
         if self.agent.script is not None:
             found["script"] = file_digest(script_file(self.agent.script))
@@ -152,6 +157,8 @@ class AgentRun:
             and made.code_version == CODE_VERSIONS[step]
             and made.settings == self.used(step)
             and made.inputs == self.inputs(step)
+            # A process may have died between log and workspaces.
+            and (step != "run" or made.info.get("workspaces") == self.digest_of("workspaces"))
         )
 
     def write(self, step: str, value: Any, seconds: float, info: Mapping[str, Any] | None = None) -> Sidecar:
@@ -165,10 +172,6 @@ class AgentRun:
             "duration_s": round(seconds, 3),
         }
         return self.workspace.store.write(PLATFORM, self.file(step), value, facts)
-
-    def _digest_of(self, step: str) -> str:
-        made = self.sidecar(step)
-        return made.digest if made else ""
 
     def _require(self, step: str) -> None:
         if self.sidecar(step) is None:
@@ -205,8 +208,8 @@ def make_run(
             on_progress=on_progress,
         )
     seconds = time.monotonic() - began
-    run.write("workspaces", log.workspaces, seconds)
-    made = run.write("run", log.eval_file, seconds)
+    workspaces = run.write("workspaces", log.workspaces, seconds)
+    made = run.write("run", log.eval_file, seconds, {"workspaces": workspaces.digest})
     remove_tree(run.work_folder)
     return made
 
@@ -218,7 +221,8 @@ def rescore_run(run: AgentRun) -> Sidecar:
         log = Path(folder) / FILES["run"]
         shutil.copyfile(run.local_file("run"), log)
         rescore(FinishedRun(log, run.local_file("workspaces")), run.task, judge=run.judge)
-        return run.write("run", log, time.monotonic() - began)
+        info = {"workspaces": run.digest_of("workspaces")}
+        return run.write("run", log, time.monotonic() - began, info)
 
 
 def make_evaluation(run: AgentRun) -> Sidecar:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agml_assets.agents.steps import AgentRun
+from agml_assets.agents.steps import AgentRun, make_run, rescore_run
 from agml_assets.agents.tasks.prepare import prepare_task
 from agml_assets.definitions import build_defs
 from agml_assets.registry.agents import load_agents
@@ -87,6 +87,19 @@ def test_agents_are_run_judged_and_compared_and_no_key_is_kept(place):
     for file in root.rglob("*"):
         if file.is_file():
             assert b"sk-planted" not in file.read_bytes(), file
+
+
+def test_a_log_beside_the_workspaces_of_another_try_is_out_of_date(place):
+    registry = load_agents()
+    pair = AgentRun(registry.task("digits"), registry.agent("majority"), place)
+    make_run(pair)
+    assert pair.is_current("run")
+    rescore_run(pair)
+    assert pair.is_current("run")
+    other = Path(str(place.store.root)) / "other.zip"
+    other.write_bytes(pair.local_file("workspaces").read_bytes() + b"of a try that died before its log was stored")
+    pair.write("workspaces", other, 0.0)
+    assert not pair.is_current("run")
 
 
 def test_a_run_without_its_tags_names_them(place):
