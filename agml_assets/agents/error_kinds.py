@@ -30,11 +30,19 @@ _SAID = {
     ),
     "json": (
         *("JSONDecodeError", "ActionInputParsingError", "invalid JSON", "Invalid JSON", "not valid JSON"),
-        "needs to be a valid json",
+        *("needs to be a valid json", "Error parsing the following tool call arguments"),
     ),
     "prompt": (
         *("too long input for the tool", "TooLongPrompt", "context_length_exceeded", "maximum context length"),
-        *("rompt is too long", "context window"),
+        *("rompt is too long", "context window", "exceed context limit"),  # Anthropic
+        *("available context size", "exceed_context_size"),  # llama.cpp
+        *(
+            "maximum model length",
+            "the model's context length",
+            "exceeds the context length",
+        ),  # vLLM, SGLang, Ollama
+        *("Input is too long", "input token count", "maximum prompt length"),  # Bedrock, Google, xAI
+        *("reduce the length of the messages", "`inputs` must have less than"),  # Groq, TGI
     ),
     "time": (
         *("imed out", "TimeoutError", "TimeoutExpired", "time limit", "Time limit"),
@@ -70,12 +78,13 @@ def classify(trial: Trial) -> dict[str, Seen]:
     """Return what is seen of every kind of error; a trial can show several, and most end by none."""
     found = {}
     for kind in KINDS:
-        ended = _speaks_of(kind, trial.error) or (kind == "time" and trial.ending == "time_limit")
-        found[kind] = Seen(ended, sum(_speaks_of(kind, step.observation) for step in trial.steps))
+        ended = speaks_of(kind, trial.error) or (kind == "time" and trial.ending == "time_limit")
+        found[kind] = Seen(ended, sum(speaks_of(kind, step.observation) for step in trial.steps))
     return found
 
 
-def _speaks_of(kind: str, text: str) -> bool:
+def speaks_of(kind: str, text: str) -> bool:
+    """Return whether a message tells of an error of a kind."""
     text = f"\n{text}"
     return any(one in text for one in _SAID[kind])
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 
+from agml_assets.agents.error_kinds import speaks_of
 from agml_assets.agents.models import redact
 from agml_assets.agents.snapshots import ReadOnly, Snapshot, SnapshotStore, write_whole
 from agml_assets.agents.task import AgentTask, Verdict
@@ -20,7 +21,7 @@ from agml_assets.registry.agents import AgentEntry, Limits
 
 if TYPE_CHECKING:
     from inspect_ai.model import ChatMessage, Model, ModelOutput
-    from inspect_ai.tool import ToolCall, ToolDef
+    from inspect_ai.tool import ToolCall, ToolDef, ToolInfo
 
 Judge = Callable[[AgentTask, Path], Verdict]
 """Scores the submission of a workspace."""
@@ -43,6 +44,10 @@ class LimitReachedError(Exception):
     def __init__(self, ending: str, message: str) -> None:
         super().__init__(message)
         self.ending = ending
+
+
+class PromptTooLongError(Exception):
+    """What a model was asked does not fit it."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +149,7 @@ class TrialRecorder:
         role: Role,
         messages: "Sequence[ChatMessage] | str",
         *,
-        with_tools: bool = False,
+        tools: "Sequence[ToolDef | ToolInfo]" = (),
         history: int | None = None,
         in_tool: bool = False,
     ) -> "ModelOutput":
@@ -153,20 +158,27 @@ class TrialRecorder:
         Args:
             role: Which one.
             messages: The conversation, or a question.
-            with_tools: Whether it may call tools.
+            tools: That it may call.
             history: `messages` are so many first ones of the trial's conversation.
             in_tool: Whether an action asks; then limits are looked at when it ends.
 
         Raises:
             LimitReachedError: The tokens are used up.
+            PromptTooLongError: The messages do not fit the model, whether Inspect recognises that or not.
         """
-        from inspect_ai.model import ChatMessageUser
+        from inspect_ai.model import ChatMessageUser, ModelOutput
 
         model = self.models[role]
         asked: list[ChatMessage] = (
             [ChatMessageUser(content=messages)] if isinstance(messages, str) else list(messages)
         )
-        output = await model.generate(asked, tools=list(self.tools) if with_tools else [])
+        try:
+            output = await model.generate(asked, tools=list(tools))
+        except Exception as error:
+            refused = _refusal(error)
+            if not speaks_of("prompt", refused):
+                raise
+            output = ModelOutput.from_content(model.name, refused, stop_reason="model_length")
         usage = output.usage
         counted = (usage.input_tokens, usage.output_tokens, usage.total_tokens) if usage else (0, 0, 0)
         name = str(model)
@@ -185,6 +197,8 @@ class TrialRecorder:
         self.state.calls.append(call)
         if not in_tool:
             self.require_tokens()
+        if output.stop_reason == "model_length" and not output.message.tool_calls:
+            raise PromptTooLongError(f"The prompt is too long for {name}: {output.completion}")
         return output
 
     def require_tokens(self) -> None:
@@ -227,7 +241,10 @@ class TrialRecorder:
                 with anyio.CancelScope(shield=True):
                     await self._note_step(call, thought, "The action was ended: the time of the trial is used up.")
             raise
-        observation = redact(reply.error.message if reply.error else reply.text)
+        told = reply.error.message if reply.error else reply.text
+        if reply.error and reply.error.type == "parsing":
+            told = f"{told}\n{self._usage_of(call.function)}"
+        observation = redact(told)
         reply = reply.model_copy(update={"content": observation})
         if reply.error:
             reply.error.message = observation
@@ -238,6 +255,14 @@ class TrialRecorder:
             if len(self.state.steps) >= self.limits.steps:
                 raise LimitReachedError("step_limit", f"All {self.limits.steps} steps were used.")
         return observation
+
+    def _usage_of(self, action: str) -> str:
+        """Return how an action is called, for an agent that called it wrongly."""
+        tool = next((one for one in self.tools if one.name == action), None)
+        if tool is None:
+            return f"The actions are: {', '.join(one.name for one in self.tools)}."
+        arguments = {name: one.description for name, one in tool.parameters.properties.items()}
+        return f"The arguments of {action} are a JSON object: {json_line(arguments)}"
 
     def submit(self) -> None:
         """Note that the agent has given its answer."""
@@ -304,7 +329,23 @@ def describe_answer(output: "ModelOutput") -> str:
     """Return what a model answered as text, calls of tools included."""
     message = output.message
     calls = [f"{call.function}({json_line(call.arguments)})" for call in message.tool_calls or ()]
-    return "\n".join(part for part in (message.text, *calls) if part)
+    return "\n".join(part for part in (thought_of(message), *calls) if part)
+
+
+def thought_of(message: "ChatMessage") -> str:
+    """Return a message's words; of a model that only reasoned before it acted, its reasoning."""
+    if message.text.strip() or isinstance(message.content, str):
+        return message.text
+    blocks = [block for block in message.content if block.type == "reasoning"]
+    return "\n".join(
+        text for block in blocks if (text := block.summary or ("" if block.redacted else block.reasoning))
+    )
+
+
+def _refusal(error: Exception) -> str:
+    """Return what a provider said; the message of Inspect's error repeats the whole question."""
+    said = getattr(error, "provider_message", None)
+    return str(error) if said is None else str(said)
 
 
 def describe_messages(messages: "Sequence[ChatMessage]") -> str:

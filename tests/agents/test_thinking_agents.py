@@ -5,6 +5,7 @@ import json
 import pytest
 from blake3 import blake3
 
+from agml_assets.agents.error_kinds import classify
 from agml_assets.agents.runs import read_trials, run_trials
 from agml_assets.agents.scoring import judge
 from agml_assets.errors import UserError
@@ -127,9 +128,12 @@ def test_wrong_calls_are_told_to_the_model_and_the_trial_goes_on(task, tmp_path,
     with serving(answers, monkeypatch) as model:
         (trial,) = run(task, agent("react", model), tmp_path / "run")
     assert len(trial.steps) == 8
+    assert classify(trial)["json"].steps == 1
     said = [step.observation for step in trial.steps]
     assert "fly" in said[0]
-    assert "command" in said[1]
+    assert "The actions are: shell, python, " in said[0]
+    assert '{"command": "The command, of one line or many."}' in said[1]
+    assert '{"command": "The command, of one line or many."}' in said[2]
     assert "outside the workspace" in said[3]
     assert "exactly once" in said[4]
     assert "[exit status 3]" in said[5]
@@ -173,15 +177,113 @@ def test_a_prompt_that_is_too_long_is_shortened_and_tried_again(task, tmp_path, 
     assert (trial.ending, trial.score) == ("submitted", 1.0)
     tried, again = answers.asked[2]["messages"], answers.asked[3]["messages"]
     assert len(again) < len(tried)
-    assert again[:2] == tried[:2]
+    assert again[0] == tried[0]
+    assert again[1]["content"].startswith(tried[1]["content"])
+    assert "left out here" in again[1]["content"]
 
 
-def test_a_prompt_that_never_fits_ends_the_trial_as_an_error(task, tmp_path, monkeypatch):
-    body = '{"error": {"message": "maximum context length", "code": "context_length_exceeded"}}'
-    with serving(Answers(*[(400, body)] * 9), monkeypatch) as model:
+TOO_LONG = (
+    {
+        "object": "error",
+        "message": "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens (8000 "
+        "in the messages, 1000 in the completion). Please reduce the length of the messages or completion.",
+        "type": "BadRequestError",
+        "param": None,
+        "code": 400,
+    },
+    {
+        "error": {
+            "code": 400,
+            "message": "the request exceeds the available context size, try increasing it",
+            "type": "exceed_context_size_error",
+        }
+    },
+    {"error": {"message": "It is too long.", "code": "context_length_exceeded"}},
+    {"type": "error", "error": {"type": "invalid_request_error", "message": "prompt is too long: 9 tokens > 8"}},
+)
+"""What vLLM, llama.cpp, OpenAI and Anthropic say."""
+
+
+class NarrowAnswers(Answers):
+    """Of a server that refuses long conversations, in ever other words; questions without tools are summaries."""
+
+    def __init__(self, most: int, *answers) -> None:
+        super().__init__(*answers)
+        self.most = most
+        self.refused = 0
+
+    def next(self):
+        if sum(len(message["content"] or "") for message in self.asked[-1]["messages"]) > self.most:
+            self.refused += 1
+            return 400, json.dumps(TOO_LONG[(self.refused - 1) % len(TOO_LONG)])
+        return super().next() if "tools" in self.asked[-1] else "SUMMARY"
+
+
+def test_a_conversation_that_a_server_refuses_in_any_words_is_shortened_until_it_fits(task, tmp_path, monkeypatch):
+    answers = NarrowAnswers(
+        4000,
+        call("shell", "one", command="head -c 2000 /dev/zero | tr '\\0' a"),
+        call("shell", "two", command="head -c 2000 /dev/zero | tr '\\0' b"),
+        call("shell", "three", command="head -c 15000 /dev/zero | tr '\\0' c"),
+        call("write_file", file="submission.csv", content=BEST),
+        call("submit"),
+    )
+    with serving(answers, monkeypatch) as model:
+        (trial,) = run(task, agent("react", model), tmp_path / "run")
+    assert (trial.error, trial.ending, trial.score) == ("", "submitted", 1.0)
+    assert answers.refused >= len(TOO_LONG)
+    assert "characters left out" in answers.asked[-2]["messages"][-1]["content"]
+    assert len(trial.calls) == len(answers.asked)
+
+
+def test_research_that_a_server_refuses_in_any_words_is_shortened_until_it_fits(task, tmp_path, monkeypatch):
+    answers = NarrowAnswers(
+        4500,
+        call("write_file", PLAN, file_name="a.txt", content="a" * 2000),
+        call("write_file", PLAN, file_name="b.txt", content="b" * 2000),
+        call("write_file", PLAN, file_name="c.txt", content="c" * 9000),
+        call("understand_file", PLAN, file_name="c.txt", things_to_look_for="all"),
+        call("edit_script", PLAN, script_name="c.txt", edit_instruction="mend it", save_name="c.txt"),
+        call("write_file", PLAN, file_name="submission.csv", content=BEST),
+        call("final_answer", PLAN, final_answer="done"),
+    )
+    with serving(answers, monkeypatch) as model:
+        (trial,) = run(task, agent("research", model), tmp_path / "run")
+    assert (trial.error, trial.ending, trial.score) == ("", "submitted", 1.0)
+    assert answers.refused >= len(TOO_LONG)
+    assert trial.steps[3].observation == "SUMMARY"
+    assert "EnvError: too long input for the tool" in trial.steps[4].observation
+    assert not any("context size" in message["content"] for message in answers.asked[-1]["messages"])
+
+
+@pytest.mark.parametrize("kind", ["react", "research"])
+def test_a_prompt_that_never_fits_ends_the_trial_as_an_error(task, tmp_path, monkeypatch, kind):
+    with serving(NarrowAnswers(0), monkeypatch) as model:
+        (trial,) = run(task, agent(kind, model), tmp_path / "run")
+    assert trial.ending == "error"
+    assert "maximum context length is 8192" in trial.error or "available context size" in trial.error
+    assert classify(trial)["prompt"].ended
+
+
+def test_another_error_about_a_conversation_that_speaks_of_contexts_ends_the_trial(task, tmp_path, monkeypatch):
+    answers = Answers(
+        call("shell", command="echo maximum context length"), *[(400, '{"error": {"message": "bad"}}')] * 9
+    )
+    with serving(answers, monkeypatch) as model:
         (trial,) = run(task, agent("react", model), tmp_path / "run")
     assert trial.ending == "error"
-    assert "too long" in trial.error
+    assert len(answers.asked) == 2
+
+
+def test_a_model_that_reasons_and_says_nothing_has_thought_what_it_reasoned(task, tmp_path, monkeypatch):
+    answers = Answers(
+        call("write_file", file="submission.csv", content=BEST) | {"reasoning": "It must be three."},
+        call("submit", "Done."),
+    )
+    with serving(answers, monkeypatch) as model:
+        (trial,) = run(task, agent("react", model), tmp_path / "run")
+    assert [step.thought for step in trial.steps] == ["It must be three.", "Done."]
+    assert trial.calls[0]["output"].startswith("It must be three.")
 
 
 PLAN = """\
@@ -253,6 +355,43 @@ def test_research_reads_long_observations_by_windows_and_asks_models_within_acti
     assert "backup/train.py_000001" not in after.files
 
 
+FILLED = {
+    "reflection": "I saw nothing.",
+    "research_plan_and_status": "1. **look**",
+    "fact_check": "Nothing is known.",
+    "thought": "I look.",
+}
+
+
+def test_research_fills_its_sections_as_arguments_of_the_actions(task, tmp_path, monkeypatch):
+    answers = Answers(
+        call("list_files", dir_path=".", **FILLED), call("final_answer", final_answer="done", **FILLED)
+    )
+    with serving(answers, monkeypatch) as model:
+        (trial,) = run(task, agent("research", model), tmp_path / "run")
+    first, last = trial.steps
+    assert (first.arguments, last.arguments) == ({"dir_path": "."}, {"final_answer": "done"})
+    assert first.thought == (
+        "Reflection: I saw nothing.\nResearch Plan and Status: 1. **look**\nFact Check: Nothing is known.\n"
+        "Thought: I look."
+    )
+    assert "train.py" in first.observation
+    assert "as you last wrote it:\n1. look" in answers.asked[1]["messages"][-1]["content"]
+    offered = {one["function"]["name"]: one["function"]["parameters"] for one in answers.asked[0]["tools"]}
+    assert offered["list_files"]["required"] == [*FILLED, "dir_path"]
+    assert len(answers.asked) == 2
+
+
+def test_research_asks_for_missing_sections_a_few_times_and_then_acts(task, tmp_path, monkeypatch):
+    silent = call("list_files", dir_path=".") | {"reasoning": "It is dark."}
+    answers = Answers(silent, silent, silent, silent, silent, call("final_answer", final_answer="done", **FILLED))
+    with serving(answers, monkeypatch) as model:
+        (trial,) = run(task, agent("research", model), tmp_path / "run")
+    assert [step.action for step in trial.steps] == ["list_files", "list_files", "final_answer"]
+    assert "lacks reflection, research_plan_and_status, fact_check." in answers.asked[1]["messages"][-1]["content"]
+    assert trial.steps[0].thought == "Thought: It is dark."
+
+
 def test_edits_are_undone_from_the_newest_to_the_oldest(task, tmp_path, monkeypatch):
     edits = [f"```python\n# version {place}\n```" for place in range(1, 4)]
     edit = call("edit_script", PLAN, script_name="train.py", edit_instruction="change", save_name="train.py")
@@ -307,7 +446,7 @@ def test_an_answer_that_was_not_acted_on_when_the_process_died_is_acted_on_and_n
         if "step 1 " in line:
             raise Died
 
-    answers = Answers(call("write_file", file="submission.csv", content=BETTER), call("submit"))
+    answers = Answers(call("write_file", "I answer.", file="submission.csv", content=BETTER), call("submit"))
     with serving(answers, monkeypatch) as model:
         with pytest.raises(BaseException):  # noqa: B017
             run(task, agent("react", model), tmp_path / "run", on_progress=die)
@@ -320,6 +459,29 @@ def test_an_answer_that_was_not_acted_on_when_the_process_died_is_acted_on_and_n
         state.write_text(json.dumps(found))
         (trial,) = run(task, agent("react", model), tmp_path / "run")
     assert [step.action for step in trial.steps] == ["write_file", "submit"]
+    assert trial.steps[0].thought == "I answer."
     assert len(answers.asked) == 2
     assert len(trial.calls) == 2
     assert (trial.ending, trial.score) == ("submitted", pytest.approx(2 / 3))
+
+
+def test_an_answer_without_an_action_is_answered_once_when_the_trial_goes_on(task, tmp_path, monkeypatch):
+    state = tmp_path / "run" / "state" / "seed_1.json"
+
+    class Died(BaseException):
+        pass
+
+    def die(line):
+        if "step 1 " in line:
+            raise Died
+
+    answers = Answers(call("shell", command="ls"), call("submit"))
+    with serving(answers, monkeypatch) as model:
+        with pytest.raises(BaseException):  # noqa: B017
+            run(task, agent("react", model), tmp_path / "run", on_progress=die)
+        found = json.loads(state.read_text())
+        found["messages"].append({"role": "assistant", "content": "I have no action.", "source": "generate"})
+        state.write_text(json.dumps(found))
+        (trial,) = run(task, agent("react", model), tmp_path / "run")
+    assert [message["role"] for message in answers.asked[-1]["messages"]][-2:] == ["assistant", "user"]
+    assert trial.ending == "submitted"

@@ -107,6 +107,8 @@ def serving(answers: Answers, monkeypatch):
                 }
                 if isinstance(one, dict):
                     arguments = one["arguments"]
+                    if "reasoning" in one:
+                        message["reasoning_content"] = one["reasoning"]
                     message["tool_calls"] = [
                         {
                             "id": f"call_{len(answers.asked)}",

@@ -5,6 +5,7 @@ Which tools there are is in `old` and `modern`.
 
 import math
 import posixpath
+import signal
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from agml_assets.agents.recorder import TrialRecorder
@@ -144,3 +145,26 @@ async def run(trial: TrialRecorder, command: list[str], stdin: str | None = None
         )
     except (PermissionError, UnicodeDecodeError) as error:
         refuse(f"The command could not be run: {error}")
+
+
+def describe_output(done: "ExecResult[str]") -> str:
+    """Return what a command wrote: its output, then its errors."""
+    parts = (shorten(done.stdout.rstrip("\n")), shorten(done.stderr.rstrip("\n")))
+    return "\n".join(part for part in parts if part)
+
+
+def describe_status(trial: TrialRecorder, done: "ExecResult[str]") -> str:
+    """Return how a command failed, as a line to append to its output; empty where it did not."""
+    if done.success:
+        return ""
+    # A shell, and whatever else starts a program, tells of a signal by a status above 128.
+    number = -done.returncode if done.returncode < 0 else done.returncode - 128
+    told = {
+        signal.SIGKILL: f"killed, as at the limit of {trial.limits.memory_mb} MB of memory",
+        signal.SIGXFSZ: f"a file grew above the limit of {trial.limits.file_mb} MB",
+        signal.SIGSEGV: "a segmentation fault",
+        signal.SIGABRT: "aborted",
+    }
+    # Where the sandbox stopped it, it has said why.
+    known = "" if "\nStopped: " in f"\n{done.stderr}" else told.get(number, "")  # type: ignore[call-overload]
+    return f"\n[exit status {done.returncode}{known and ': '}{known}]"

@@ -24,10 +24,10 @@ class _ModernTools:
     trial: TrialRecorder
 
     async def shell(self, command: str) -> str:
-        return _describe(await access.run(self.trial, ["bash", "-c", command]))
+        return self._describe(await access.run(self.trial, ["bash", "-c", command]))
 
     async def python(self, code: str) -> str:
-        return _describe(await access.run(self.trial, [self.trial.python, "-u", "-"], code))
+        return self._describe(await access.run(self.trial, [self.trial.python, "-u", "-"], code))
 
     async def list_files(self, folder: str = ".") -> str:
         return await list_folder(self.trial, folder)
@@ -71,6 +71,9 @@ class _ModernTools:
     async def submit(self, answer: str = "") -> str:
         self.trial.submit()
         return "The work was submitted as it stands."
+
+    def _describe(self, done: "ExecResult[str]") -> str:
+        return (access.describe_output(done) or "There was no output.") + access.describe_status(self.trial, done)
 
 
 def modern_tools(trial: TrialRecorder) -> "list[ToolDef]":
@@ -132,9 +135,3 @@ async def list_folder(trial: TrialRecorder, folder: str) -> str:
     if not done.success:
         access.refuse(f"{folder} cannot be listed: {done.stderr.strip()}")
     return access.shorten(done.stdout) or "The folder is empty."
-
-
-def _describe(done: "ExecResult[str]") -> str:
-    parts = [access.shorten(done.stdout.rstrip("\n")), access.shorten(done.stderr.rstrip("\n"))]
-    said = "\n".join(part for part in parts if part) or "There was no output."
-    return said if done.success else f"{said}\n[exit status {done.returncode}]"

@@ -3,12 +3,14 @@
 import difflib
 import posixpath
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agml_assets.agents.actions import access
 from agml_assets.agents.actions.modern import list_folder
-from agml_assets.agents.recorder import Role, TrialRecorder
+from agml_assets.agents.asking import ask_fitting
+from agml_assets.agents.recorder import PromptTooLongError, Role, TrialRecorder
 
 if TYPE_CHECKING:
     from inspect_ai.tool import ToolDef
@@ -25,7 +27,11 @@ MOST_LINES = 100
 LONGEST_BLOCK = 10_000
 """Characters of a file, or of an observation, that a model reads at once."""
 
-_CODE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
+MOST_READ = 20 * LONGEST_BLOCK
+"""Characters of a file that a model reads within one action; of longer files the middle is left out."""
+
+# It ends with a fence as far indented as its first: code may have others, in its docstrings.
+_BLOCK = re.compile(r"^([ \t]*)```([\w+.-]*)[^\n]*\n(.*?)^\1```[ \t\r]*$", re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -76,14 +82,27 @@ class _OldTools:
         if await access.read_text_or_none(script) is None:
             access.refuse(f"The file {script_name} does not exist.")
         done = await access.run(self.trial, [self.trial.python, "-u", script])
-        said = done.stdout or done.stderr if done.success else done.stderr or done.stdout
-        return f"The script has been executed. Here is the output:\n{access.shorten(said)}"
+        if done.success:
+            said = access.shorten(done.stdout or done.stderr)
+        elif done.returncode < 0:
+            # It was ended from outside: its errors tell why, and not how far it came.
+            said = access.describe_output(done)
+        else:
+            said = access.shorten((done.stderr or done.stdout).rstrip("\n"))
+        return (
+            f"The script has been executed. Here is the output:\n{said}{access.describe_status(self.trial, done)}"
+        )
 
     async def inspect_script_lines(self, script_name: str, start_line_number: int, end_line_number: int) -> str:
-        if end_line_number - start_line_number >= MOST_LINES:
+        if end_line_number - max(start_line_number, 1) >= MOST_LINES:
             access.refuse(f"At most {MOST_LINES} lines can be inspected at once.")
         lines = (await access.read_text(script_name)).splitlines()
         start, end = max(start_line_number, 1), min(end_line_number, len(lines))
+        if start > end and lines:
+            access.refuse(
+                f"There are no lines {start_line_number} to {end_line_number}: {script_name} has lines 1 to "
+                f"{len(lines)}."
+            )
         shown = "\n".join(lines[start - 1 : end])
         return access.shorten(
             f"Here are the lines (the file ends at line {len(lines)}):\n\n{shown}\n\n"
@@ -91,27 +110,32 @@ class _OldTools:
         )
 
     async def understand_file(self, file_name: str, things_to_look_for: str) -> str:
-        blocks = blocks_of(await access.read_text(file_name))
-        found = [
-            await _ask(
-                self.trial,
-                "fast",
-                f"Here is part {place} of {len(blocks)} of the file {file_name}:\n\n```\n{block}\n```\n\n"
-                f"Describe it in detail, and above all what it tells about: {things_to_look_for}\n"
-                "Say only what can be seen in it; say so where something cannot be seen.",
-            )
-            for place, block in enumerate(blocks, 1)
-        ]
+        blocks = blocks_of(access.shorten(await access.read_text(file_name), MOST_READ))
+        found = []
+        for place, block in enumerate(blocks, 1):
+
+            def question(longest: int, place: int = place, block: str = block) -> str:
+                return (
+                    f"Here is part {place} of {len(blocks)} of the file {file_name}:\n\n```\n"
+                    f"{access.shorten(block, longest)}\n```\n\n"
+                    f"Describe it in detail, and above all what it tells about: {things_to_look_for}\n"
+                    "Say only what can be seen in it; say so where something cannot be seen."
+                )
+
+            found.append(await _ask(self.trial, "fast", question, LONGEST_BLOCK))
         if len(found) == 1:
             return access.shorten(found[0])
-        parts = "\n\n".join(f"Part {place}: {text}" for place, text in enumerate(found, 1))
-        merged = await _ask(
-            self.trial,
-            "fast",
-            f"These are descriptions of the parts of the file {file_name}, in order:\n\n{parts}\n\n"
-            f"Merge them into one description of the file, above all of: {things_to_look_for}",
-        )
-        return access.shorten(merged)
+
+        def merging(longest: int) -> str:
+            parts = "\n\n".join(
+                f"Part {place}: {access.shorten(one, longest)}" for place, one in enumerate(found, 1)
+            )
+            return (
+                f"These are descriptions of the parts of the file {file_name}, in order:\n\n{parts}\n\n"
+                f"Merge them into one description of the file, above all of: {things_to_look_for}"
+            )
+
+        return access.shorten(await _ask(self.trial, "fast", merging, LONGEST_BLOCK))
 
     async def edit_script(self, script_name: str, edit_instruction: str, save_name: str) -> str:
         target = access.writable(self.trial, save_name)
@@ -123,13 +147,12 @@ class _OldTools:
             f"Change it as follows: {edit_instruction}\n\n"
             "Answer with the whole changed script in one block that begins with ```python and ends with ```.",
         )
-        code = _CODE.search(answer)
-        if code is None:
+        after = code_of(answer)
+        if after is None:
             access.refuse(
-                f"The script was not changed: the model's answer had no block of code. It "
-                f"was:\n{access.shorten(answer)}"
+                "The script was not changed: the model's answer had no whole block of code. Ask for a smaller "
+                f"change, or write the file yourself. The answer was:\n{access.shorten(answer)}"
             )
-        after = code[1]
         replaced = await access.read_text_or_none(target)
         if replaced is not None:
             number = max(await _backups(self.trial, target), default=0) + 1
@@ -145,12 +168,17 @@ class _OldTools:
         )
 
     async def reflection(self, things_to_reflect_on: str) -> str:
+        log = describe_log(self.trial)
         return access.shorten(
             await _ask(
                 self.trial,
                 "fast",
-                f"The task:\n{self.trial.task.problem}\n\nWhat was done so far:\n{describe_log(self.trial)}\n\n"
-                f"Reflect on: {things_to_reflect_on}\nBe concrete, and use nothing but what is written above.",
+                lambda longest: (
+                    f"The task:\n{self.trial.task.problem}\n\nWhat was done so far:\n"
+                    f"{access.shorten(log, longest)}\n\n"
+                    f"Reflect on: {things_to_reflect_on}\nBe concrete, and use nothing but what is written above."
+                ),
+                access.LONGEST_OBSERVATION,
             )
         )
 
@@ -234,14 +262,39 @@ def blocks_of(text: str) -> list[str]:
     return blocks
 
 
-async def _ask(trial: TrialRecorder, role: Role, question: str) -> str:
-    """Ask a model within an action; where it fails, the agent is told."""
+def code_of(answer: str) -> str | None:
+    """Return the first block of Python code in an answer, else the first one of no language; None without one."""
+    blocks = [(language.lower(), code) for _, language, code in _BLOCK.findall(answer)]
+    return next(
+        (code for names in (("python", "py", "python3"), ("",)) for language, code in blocks if language in names),
+        None,
+    )
+
+
+async def _ask(trial: TrialRecorder, role: Role, question: Callable[[int], str] | str, longest: int = 0) -> str:
+    """Ask a model within an action; where it fails, the agent is told.
+
+    Args:
+        trial: Whose action it is.
+        role: Which model.
+        question: What to ask; or what makes it with parts of at most so many characters, so that it fits.
+        longest: Characters of a part at first.
+    """
+    name = trial.models[role]
     try:
-        output = await trial.ask(role, question, in_tool=True)
-    except Exception as error:
+        if isinstance(question, str):
+            output = await trial.ask(role, question, in_tool=True)
+        else:
+            output = await ask_fitting(trial, role, question, longest, in_tool=True)
+    except PromptTooLongError as error:
         access.refuse(
-            f"LLMError: the model {trial.models[role]} did not answer: {access.shorten(str(error), 2000)}"
+            "EnvError: too long input for the tool; use it on less, or do without it. "
+            f"{access.shorten(str(error), 2000)}"
         )
+    except Exception as error:
+        access.refuse(f"LLMError: the model {name} did not answer: {access.shorten(str(error), 2000)}")
+    if not output.completion.strip():
+        access.refuse(f"LLMError: the model {name} answered nothing ({output.stop_reason}).")
     return output.completion
 
 

@@ -5,7 +5,13 @@ died goes on where it was.
 """
 
 from agml_assets.agents.recorder import TrialRecorder
-from agml_assets.agents.solvers.conversation import MOST_EMPTY_ANSWERS, converse, describe_task
+from agml_assets.agents.solvers.conversation import (
+    MOST_EMPTY_ANSWERS,
+    converse,
+    describe_task,
+    empty_answers,
+    last_thought,
+)
 
 _SYSTEM = """\
 You are a careful machine-learning engineer. You improve a solution step by step: you look at what is there, form
@@ -23,23 +29,13 @@ async def play_react(trial: TrialRecorder) -> None:
     if not trial.messages:
         trial.say(ChatMessageSystem(content=_SYSTEM))
         trial.say(ChatMessageUser(content=describe_task(trial)))
-    empty = 0
     while True:
-        calls = trial.pending_calls()
-        if not calls:
-            output = await converse(trial)
-            calls = trial.pending_calls()
-            if not calls:
-                empty += 1
-                if empty == MOST_EMPTY_ANSWERS:
-                    return
-                trial.say(ChatMessageUser(content=_GO_ON))
-                continue
-            empty = 0
-            thought = output.message.text
-        else:
-            thought = ""
-        for call in calls:
-            await trial.act_on(call, thought)
+        for call in trial.pending_calls():
+            await trial.act_on(call, last_thought(trial))
             if trial.state.submitted:
                 return
+        if empty := empty_answers(trial):
+            if empty == MOST_EMPTY_ANSWERS:
+                return
+            trial.say(ChatMessageUser(content=_GO_ON))
+        await converse(trial)
