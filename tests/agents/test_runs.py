@@ -177,13 +177,14 @@ def test_a_time_out_during_a_script_leaves_no_process_and_yields_the_score_of_wh
 def test_a_command_that_takes_too_long_is_ended_and_the_trial_goes_on(task, tmp_path):
     agent = scripted(
         tmp_path,
-        write("import time\ntime.sleep(99)", "s.py"),
+        write("import time\nprint('epoch 1')\ntime.sleep(99)", "s.py"),
         ("execute_script", {"script_name": "s.py"}),
         write(BEST),
         DONE,
     )
     (trial,) = run(task, agent, tmp_path / "run", limits=Limits(steps=9, seconds=60, seconds_per_command=1))
     assert "took longer than 1 seconds" in trial.steps[1].observation
+    assert "epoch 1" in trial.steps[1].observation
     assert (trial.ending, trial.score) == ("submitted", 1.0)
 
 

@@ -172,9 +172,11 @@ class BubblewrapEnvironment(_WorkspaceEnvironment):
             stdin=input.encode() if isinstance(input, str) else input,
             env=env,
         )
-        if done.stopped == "time" and timeout is not None:
-            raise TimeoutError(f"The command took longer than {timeout} s and was stopped.")
         stdout, stderr = (part.decode(errors="replace") for part in (done.stdout, done.stderr))
+        if done.stopped == "time" and timeout is not None:
+            error = TimeoutError(f"The command took longer than {timeout} s and was stopped.")
+            error.truncated_output = stdout + stderr  # type: ignore[attr-defined]  # where Inspect looks for it
+            raise error
         return ExecResult(done.returncode == 0, done.returncode, stdout, stderr)
 
 
