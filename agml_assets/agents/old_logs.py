@@ -21,6 +21,7 @@ from blake3 import blake3
 from agml_assets.agents.error_kinds import FAILED, old_flags
 from agml_assets.agents.evaluation import Yardstick, chosen_steps, evaluate_trial
 from agml_assets.agents.snapshots import Snapshot
+from agml_assets.agents.solvers.research import SECTIONS, section_of
 from agml_assets.agents.task import AgentTask, Verdict
 from agml_assets.agents.trials import Ending, Step, Trial, Usage
 from agml_assets.disk import describe_bytes, named_when_full
@@ -221,8 +222,10 @@ def _action_infos(trial: Trial, steps: Iterable[Step]) -> dict[str, Any]:
 
 
 def _sections(step: Step) -> dict[str, str]:
-    sections = {"Action": step.action, "Action Input": json.dumps(dict(step.arguments))}
-    return {"Thought": step.thought, **sections} if step.thought else sections
+    acted = {"Action": step.action, "Action Input": json.dumps(dict(step.arguments))}
+    said = {one.title: section_of(step.thought, one.title) for one in SECTIONS.values()}
+    thought = {title: text for title, text in said.items() if text} or {"Thought": step.thought}
+    return {**thought, **acted} if step.thought else acted
 
 
 def _said(step: Step) -> str:

@@ -102,6 +102,22 @@ def test_the_trace_has_the_old_shape_and_order(exported):
     assert trace["task_description"] == "Improve train.py."
 
 
+def test_the_sections_of_a_research_agent_have_their_old_titles_each(tmp_path):
+    workspaces(tmp_path / "workspaces.zip")
+    thought = "Reflection: It ran.\nResearch Plan and Status: 1. Run it.\n2. Improve it.\nThought: I improve it."
+    made = trial(0.7, steps=[step(0, thought=thought)], calls=[call("Which?", "Run it.", 0, 1, 1)])
+    folder = export_old_logs(made, tmp_path / "workspaces.zip", tmp_path / "logs").folder
+    lines = (folder / "agent_log/main_log").read_text().split("\n")
+    at = lines.index("Reflection: It ran.")
+    assert lines[at : at + 4] == [
+        "Reflection: It ran.", "Research Plan and Status: 1. Run it.", "2. Improve it.", "Thought: I improve it.",
+    ]  # fmt: skip
+    state = json.loads((folder / "agent_log/agent_0_0.json").read_text())
+    assert list(state["history_steps"][0]["action"]) == [
+        "Reflection", "Research Plan and Status", "Thought", "Action", "Action Input",
+    ]  # fmt: skip
+
+
 def test_the_main_log_opens_with_the_tools_and_the_banner(exported):
     _, made = exported
     lines = (made.folder / "agent_log/main_log").read_text().split("\n")
