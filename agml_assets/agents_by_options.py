@@ -320,7 +320,7 @@ def tell(found: dict[str, Any]) -> None:
 
 def run_all(options: argparse.Namespace, prepare: Prepare) -> int:
     """Run everything, each run in a process of its own, so that one that dies leaves the others alone."""
-    from agml_assets.agents.described import plan_file, write_plan
+    from agml_assets.agents.described import write_plan
 
     if options.resume is not None:
         plan, log_root = _resumed_plan(options)
@@ -330,19 +330,39 @@ def run_all(options: argparse.Namespace, prepare: Prepare) -> int:
         plan, log_root = _new_plan(options), options.log_root or Path("logs")
         for model in plan.models:
             describe_agent(options, model)
-    registry, workspace = load_agents(), open_workspace(options.results, options.config)
-    options.python = Path(plan.options.get("--python", sys.executable))
-    tasks = [prepare(registry.task(key), workspace, options) for key in plan.tasks]  # once, before several would
-    if "--script" in plan.options or plan.agent == "scripted":
-        for task in tasks:
-            _require_script(plan.options.get("--script", _SCRIPT), task)
+    _prepare_all(options, plan, prepare)
     if options.resume is None:
         write_plan(plan, log_root)
     runs = list(plan.runs())
+    states = _run_beside(options, plan, runs, log_root)
+    rows = [("task", "agent", "log folder", "state")]
+    for run, (state, _) in zip(runs, states, strict=True):
+        rows.append((run.task, run.model or plan.agent, str(log_root / run.place), state))
+    echo_table(rows)
+    click.echo(f"Compare them: agml-assets agents evaluate --log-root {log_root}")
+    return int(any(code for _, code in states))
+
+
+def _prepare_all(options: argparse.Namespace, plan: "Plan", prepare: Prepare) -> None:
+    """Prepare every task once, before several runs would each begin to."""
+    registry, workspace = load_agents(), open_workspace(options.results, options.config)
+    options.python = Path(plan.options.get("--python", sys.executable))
+    for key in plan.tasks:
+        task = prepare(registry.task(key), workspace, options)
+        if plan.agent == "scripted":
+            _require_script(plan.options.get("--script", _SCRIPT), task)
+
+
+def _run_beside(
+    options: argparse.Namespace, plan: "Plan", runs: Sequence["PlannedRun"], log_root: Path
+) -> list[tuple[str, int]]:
+    """Run several at a time; return how each stands, and its exit status."""
+    from agml_assets.agents.described import plan_file
+
     running: list[subprocess.Popen[bytes]] = []
     with ThreadPoolExecutor(options.jobs or 1, thread_name_prefix="agents") as pool:
         try:
-            states = list(pool.map(lambda run: _run_one(options, running, plan, run, log_root), runs))
+            return list(pool.map(lambda run: _run_one(options, running, plan, run, log_root), runs))
         except BaseException as error:  # interrupted: what has not begun shall not begin
             pool.shutdown(wait=False, cancel_futures=True)
             for process in running:
@@ -352,12 +372,6 @@ def run_all(options: argparse.Namespace, prepare: Prepare) -> int:
             again = f"agml-assets agents run-all --resume {plan_file(plan, log_root)}"
             click.echo(f"Interrupted. Go on by: {again}", err=True)
             raise SystemExit(_INTERRUPTED) from None
-    rows = [("task", "agent", "log folder", "state")]
-    for run, (state, _) in zip(runs, states, strict=True):
-        rows.append((run.task, run.model or plan.agent, str(log_root / run.place), state))
-    echo_table(rows)
-    click.echo(f"Compare them: agml-assets agents evaluate --log-root {log_root}")
-    return int(any(code for _, code in states))
 
 
 def _new_plan(options: argparse.Namespace) -> "Plan":
