@@ -82,7 +82,7 @@ def require_same(stored: Mapping[str, Any], told: Mapping[str, Any], where: Path
         UserError: Some differ; every one is named.
     """
     differ = [
-        f"{name} is {_say(stored.get(name))} there, not {_say(value)}"
+        f"{name} is {_say(stored.get(name))} there, {_say(value)} here"
         for name, value in told.items()
         if stored.get(name) != value
     ]
