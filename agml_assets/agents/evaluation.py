@@ -197,10 +197,7 @@ def evaluate(
         "kind": agent.kind,
         "model": agent.model,
         "baseline": vars(baseline),
-        "reference": {
-            "value": yardstick.reference,
-            "source": None if yardstick.reference is None else "measured" if measured else "manifest",
-        },
+        "reference": _told_reference(yardstick, measured=measured),
         "success_by": success_by,
         "undecidable": undecidable,
         "threshold": THRESHOLD,
@@ -209,8 +206,17 @@ def evaluate(
     }
 
 
+def _told_reference(yardstick: Yardstick, *, measured: bool) -> dict[str, Any]:
+    source = None if yardstick.reference is None else "measured" if measured else "manifest"
+    return {"value": yardstick.reference, "source": source}
+
+
 def weigh_again(
-    documents: Sequence[Mapping[str, Any]], task: AgentTaskEntry, agent: str, baseline: Baseline
+    documents: Sequence[Mapping[str, Any]],
+    task: AgentTaskEntry,
+    agent: str,
+    baseline: Baseline,
+    reference: float | None = None,
 ) -> dict[str, Any]:
     """Return one evaluation of the trials of several, held against another baseline.
 
@@ -219,12 +225,10 @@ def weigh_again(
         task: The manifest.
         agent: What the agent is called.
         baseline: Score of the starter code.
+        reference: Score of a good solution where it was measured; None means the manifest's.
     """
     first = documents[0]
-    reference = first["reference"]
-    if reference["source"] != "measured":
-        reference = {"value": task.reference, "source": None if task.reference is None else "manifest"}
-    yardstick = Yardstick(task.direction, baseline.value, reference["value"])
+    yardstick = Yardstick(task.direction, baseline.value, task.reference if reference is None else reference)
     success_by, undecidable = yardstick.success_by
     trials = [
         {
@@ -243,7 +247,7 @@ def weigh_again(
         "agent": agent,
         "agent_name": agent,
         "baseline": vars(baseline),
-        "reference": reference,
+        "reference": _told_reference(yardstick, measured=reference is not None),
         "success_by": success_by,
         "undecidable": undecidable,
         "trials": sorted(trials, key=lambda one: (one["seed"], one["path"])),

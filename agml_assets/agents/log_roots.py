@@ -89,7 +89,7 @@ def compare_below(
         for name in dict.fromkeys(names[run.way] for run in same):
             own = [run for run in same if names[run.way] == name]
             placed = [_with_places(run) for run in own]
-            documents.append(weigh_again(placed, entry, name, baseline))
+            documents.append(weigh_again(placed, entry, name, baseline, _measured_reference(same)))
     return build_leaderboard(documents, left_out)
 
 
@@ -199,6 +199,12 @@ def _baseline(runs: Sequence[_Run], entry: AgentTaskEntry) -> Baseline | None:
     starters = [run.evaluation for run in runs if run.evaluation["kind"] == "starter"]
     scores = [one["raw"] for document in starters for one in document["trials"]]
     return baseline_of_scores(entry, scores) if any(score is not None for score in scores) else None
+
+
+def _measured_reference(runs: Sequence[_Run]) -> float | None:
+    """Return the reference that was measured when the task was prepared, where some run knew it."""
+    references = [run.evaluation["reference"] for run in runs]
+    return next((one["value"] for one in references if one["source"] == "measured"), None)
 
 
 def _with_places(run: _Run) -> dict[str, Any]:

@@ -65,6 +65,17 @@ def test_trials_of_an_agent_are_grouped_over_folders_and_failed_ones_count(tmp_p
     assert (found["n"], found["failed"], found["success"]["successes"]) == (3, 1, 1)
 
 
+def test_a_reference_that_one_folder_measured_counts_for_all(tmp_path):
+    lay(tmp_path, "starter/1", [0.5], key="starter", kind="starter")
+    folder = lay(tmp_path, "react/1", [0.6])
+    found = json.loads((folder / "evaluation.json").read_text())
+    found["reference"] = {"value": 0.7, "source": "measured"}
+    (folder / "evaluation.json").write_text(json.dumps(found))
+    board = compare(tmp_path)
+    assert cells(board)["react"]["normalised"]["mean"] == pytest.approx(0.5)
+    assert cells(board)["starter"]["normalised"]["mean"] == pytest.approx(0.0)
+
+
 def test_agents_of_one_model_that_differ_in_limits_are_told_apart(tmp_path):
     lay(tmp_path, "a", [0.6], limits={"steps": 5})
     lay(tmp_path, "b", [0.7], limits={"steps": 50})
