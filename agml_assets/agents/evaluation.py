@@ -126,11 +126,21 @@ def baseline_of(task: AgentTaskEntry, task_digest: str, starter_trials: Sequence
         task_digest: Of the task as it is; trials on another state of it do not count.
         starter_trials: Trials of the starter code on the task.
     """
-    own = [trial for trial in starter_trials if trial.task_digest == task_digest]
-    scores = [score for trial in own if (score := _finite(trial.score)) is not None]
+    own = [_finite(trial.score) for trial in starter_trials if trial.task_digest == task_digest]
+    return baseline_of_scores(task, own, len(starter_trials) - len(own))
+
+
+def baseline_of_scores(task: AgentTaskEntry, own: Sequence[float | None], others: int = 0) -> Baseline:
+    """Return the score of the starter code: the mean of its scores, else what the manifest says.
+
+    Args:
+        task: The manifest.
+        own: Score of every trial of the starter code; None of one without.
+        others: Trials on another state of the task, which do not count.
+    """
+    scores = [score for score in own if score is not None]
     notes = []
-    if len(own) < len(starter_trials):
-        others = len(starter_trials) - len(own)
+    if others:
         notes.append(f"{others} trials of the starter code were on another state of the task")
     if len(scores) < len(own):
         notes.append(f"{len(own) - len(scores)} of {len(own)} trials of the starter code gave no score")
@@ -187,15 +197,60 @@ def evaluate(
         "kind": agent.kind,
         "model": agent.model,
         "baseline": vars(baseline),
-        "reference": {
-            "value": yardstick.reference,
-            "source": None if yardstick.reference is None else "measured" if measured else "manifest",
-        },
+        "reference": _told_reference(yardstick, measured=measured),
         "success_by": success_by,
         "undecidable": undecidable,
         "threshold": THRESHOLD,
         "thresholds": list(THRESHOLDS),
         "trials": [evaluate_trial(trial, yardstick) for trial in sorted(trials, key=lambda trial: trial.seed)],
+    }
+
+
+def _told_reference(yardstick: Yardstick, *, measured: bool) -> dict[str, Any]:
+    source = None if yardstick.reference is None else "measured" if measured else "manifest"
+    return {"value": yardstick.reference, "source": source}
+
+
+def weigh_again(
+    documents: Sequence[Mapping[str, Any]],
+    task: AgentTaskEntry,
+    agent: str,
+    baseline: Baseline,
+    reference: float | None = None,
+) -> dict[str, Any]:
+    """Return one evaluation of the trials of several, held against another baseline.
+
+    Args:
+        documents: Evaluations of one agent on one state of the task, at least one.
+        task: The manifest.
+        agent: What the agent is called.
+        baseline: Score of the starter code.
+        reference: Score of a good solution where it was measured; None means the manifest's.
+    """
+    first = documents[0]
+    yardstick = Yardstick(task.direction, baseline.value, task.reference if reference is None else reference)
+    success_by, undecidable = yardstick.success_by
+    trials = [
+        {
+            **one,
+            **_compared(one["raw"], yardstick, one["ending"]),
+            "best": {**one["best"], **_compared(one["best"]["raw"], yardstick, one["ending"])},
+        }
+        for document in documents
+        for one in document["trials"]
+    ]
+    return {
+        **first,
+        "task_name": task.display_name,
+        "direction": task.direction,
+        "warnings": list(task.warnings),
+        "agent": agent,
+        "agent_name": agent,
+        "baseline": vars(baseline),
+        "reference": _told_reference(yardstick, measured=reference is not None),
+        "success_by": success_by,
+        "undecidable": undecidable,
+        "trials": sorted(trials, key=lambda one: (one["seed"], one["path"])),
     }
 
 

@@ -238,9 +238,14 @@ def evaluate_run(run: AgentRun) -> dict[str, Any]:
 
 def baseline(run: AgentRun) -> Baseline:
     """Return the score of the starter code on the run's task, measured where it was run."""
-    starter = run.starter()
+    return stored_baseline(run.task_entry, run.task.digest, run.workspace)
+
+
+def stored_baseline(task: AgentTaskEntry, digest: str, workspace: Workspace) -> Baseline:
+    """Return the score of the starter code on a state of a task, measured where it was run."""
+    starter = AgentRun(task, AgentEntry(key=STARTER, kind="starter"), workspace)
     trials: Sequence[Trial] = starter.trials() if starter.sidecar("run") else ()
-    return baseline_of(run.task_entry, run.task.digest, trials)
+    return baseline_of(task, digest, trials)
 
 
 @dataclass(frozen=True)

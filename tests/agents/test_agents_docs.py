@@ -1,5 +1,6 @@
 """Every command of docs/agents.md works as written, and what it says of entries and files is so."""
 
+import argparse
 import json
 import os
 import re
@@ -10,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from agml_assets.agents_by_options import DROPPED
 from agml_assets.cli import _parser
 from agml_assets.registry.agents import AgentEntry, AgentTaskEntry, load_agents
 
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs/agents.md").read_text()
+RUNNING = (ROOT / "docs/agents_running.md").read_text()
 TASKS = (ROOT / "docs/agents_tasks.md").read_text()
 BIN = Path(sys.executable).parent
 
@@ -43,15 +46,32 @@ def rows(text: str, heading: str) -> list[str]:
     return re.findall(r"^\| `([^|]+)` \|", text.partition(heading)[2].partition("\n\n")[0], re.M)
 
 
+def _run_parser() -> argparse.ArgumentParser:
+    """Return the parser of `agml-assets agents run`."""
+    parser = _parser()
+    for name in ("agents", "run"):
+        (parser,) = (action.choices[name] for action in parser._actions if isinstance(action.choices, dict))
+    return parser
+
+
 def test_no_command_is_untested():
     assert [line for block in blocks(DOC, "sh") for line in block.splitlines()] == [*COMMANDS, *JOBS]
 
 
 def test_the_other_commands_are_understood():
     shown = [line for block in blocks(DOC, "") for line in block.splitlines() if line.startswith("agml-assets")]
-    assert len(shown) == 4
+    assert len(shown) == 7
     for line in shown:
         assert _parser().parse_args(shlex.split(line)[1:]).call
+
+
+def test_every_option_of_the_old_runner_is_in_the_table_and_those_that_are_no_more_are_told_of():
+    listed = set(rows(RUNNING, "| option | here |"))
+    assert len(listed) == 24
+    known = {option for action in _run_parser()._actions for option in action.option_strings}
+    assert listed <= known
+    assert set(DROPPED) <= listed
+    assert not set(DROPPED) & set(re.findall(r"--[\w-]+", _run_parser().format_help()))
 
 
 def test_the_entries_shown_are_valid_and_the_tables_have_every_key(tmp_path):
