@@ -431,7 +431,7 @@ def _interpreter(text: str) -> Path:
         raise argparse.ArgumentTypeError(f"there is no program {text}")
     # Not the name's own path: that of a version manager is a script, which the sandbox does not have.
     ask = [found, "-I", "-c", "import sys; print(sys.executable)"]
-    asked = subprocess.run(ask, capture_output=True, text=True, check=False)
+    asked = subprocess.run(ask, capture_output=True, text=True, check=False)  # noqa: S603
     if asked.returncode or not asked.stdout.strip():
         raise argparse.ArgumentTypeError(f"{text} is no Python interpreter")
     return Path(asked.stdout.strip())
