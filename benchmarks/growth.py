@@ -31,12 +31,12 @@ ALL, SMALL, PASSES = 768, 384, 1280
 SIZES = {
     ALL: (BASE, 10_000, 30_000, 100_000),
     SMALL: (BASE, 30_000, 100_000, 300_000, 1_000_000),
-    PASSES: (250, BASE, 2_000),
+    PASSES: (20, BASE, 2_000),
 }
 """Numbers of images by dimensions of their embeddings: every step without a model pass, some of them with fewer
 dimensions, and those with one, with as many as EfficientNet-Lite0 gives."""
 
-SHOWN = (250, BASE, 2_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
+SHOWN = (20, BASE, 2_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
 HEAD = """# Growth
 
 Seconds and peak anonymous memory of each step, measured in a process of its own, over the number of images N; 50
