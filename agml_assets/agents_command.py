@@ -389,11 +389,12 @@ def _tell_standings(document: dict[str, Any]) -> None:
     rows: list[Sequence[str]] = [("task", "agent", "success", "improvement", "no score", "failed", "timed out")]
     for cell in document["cells"]:
         success, gain = cell["success"], cell["improvement"]["mean"]
+        repeats = f" ({cell['n']} alike)" if success is not None and success["n"] < cell["n"] else ""
         rows.append(
             (
                 cell["task"],
                 cell["agent"],
-                "cannot be told" if success is None else f"{success['successes']} of {success['n']}",
+                "cannot be told" if success is None else f"{success['successes']} of {success['n']}{repeats}",
                 "" if gain is None else f"{gain:+.1%}",
                 str(cell["n"] - cell["scored"]),
                 str(cell["failed"]),

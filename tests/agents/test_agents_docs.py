@@ -114,7 +114,7 @@ def test_the_commands_work_as_written_and_files_lie_where_the_table_says(tmp_pat
         )
         assert done.returncode == 0, done.stderr[-3000:]
         said[command] = done.stdout
-    assert re.search(r"digits +scripted +3 of 3 +\+1\d\.\d%", said[COMMANDS[4]])
+    assert re.search(r"digits +scripted +1 of 1 \(3 alike\) +\+1\d\.\d%", said[COMMANDS[4]])
     assert len(list((tmp_path / "plots").glob("*.pdf"))) == 10
     platform = tmp_path / "results/_platform/agents"
     for file in rows(DOC, "| file below `_platform/agents/` | what |"):
