@@ -4,12 +4,13 @@ The package is split into rooms, one per stage, in the order in which data flows
 it loads neither Dagster nor torch.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from upath import UPath
+if TYPE_CHECKING:
+    from upath import UPath
 
 
-def run(dataset: str, **options: Any) -> UPath:
+def run(dataset: str, **options: Any) -> "UPath":
     """Benchmark one dataset and return the path of its `result.json`; options as in `runner.run_dataset`."""
     from agml_assets.runner import run_dataset
 

@@ -341,6 +341,8 @@ def serve(max_pixels: int) -> None:
     jobs_in = sys.stdin.buffer
     results_out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints must not mix with results
+    # Numba would load SciPy's linear algebra, which takes a fifth of a second and which no loop here needs.
+    sys.modules["scipy"] = None  # type: ignore[assignment]
     try:
         _send(results_out, None)
         while True:

@@ -27,6 +27,8 @@ _SUPPORT, _A = 2.0, -0.5  # Keys' cubic convolution with a = -1/2, as in Pillow
 _BLOCK = 64  # bytes that MD5 takes at a time
 _RUN = 16  # blocks of every lane that are brought together at once; they fit in the fastest cache
 _SINES = np.floor(np.abs(np.sin(np.arange(1, 65))) * 2**32).astype(np.uint32)  # RFC 1321, section 3.4
+_WORDS_OF_BLOCK, _LANES = np.uint64(16), np.uint64(LANES)
+_WORDS_OF_RUN = _WORDS_OF_BLOCK * _LANES
 _START = np.array([[0x67452301], [0xEFCDAB89], [0x98BADCFE], [0x10325476]], np.uint32)  # section 3.3
 
 
@@ -60,17 +62,11 @@ def square_256(pixels: UInt8[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "256 256
     first_column, column_weights = _bicubic(width, new_width)
     first_row, row_weights = _bicubic(height, new_height)
     top, bottom = int(first_row[0]), int(first_row[-1]) + row_weights.shape[1]
-    left, right = int(first_column[0]), int(first_column[-1]) + column_weights.shape[1]
-
-    # Turned on its side, so that the sums run over whole lines, which the processor adds eight pixels at a time.
-    turned = np.empty((right - left, bottom - top, 3), np.uint8)
-    _transpose(pixels[top:bottom], left, turned)
-    narrow = np.empty((SIDE, bottom - top, 3), np.uint8)
-    _weigh_lines(turned.reshape(right - left, -1), first_column - left, column_weights, narrow.reshape(SIDE, -1))
-    upright = np.empty((bottom - top, SIDE, 3), np.uint8)
-    _transpose(narrow, 0, upright)
+    left = int(first_column[0])
+    narrow = np.empty((-(-(bottom - top) // _STRIP) * _STRIP, SIDE * 3), np.uint8)
+    _narrow(pixels[top:bottom], left, first_column - left, column_weights, narrow)
     square = np.empty((SIDE, SIDE, 3), np.uint8)
-    _weigh_lines(upright.reshape(bottom - top, -1), first_row - top, row_weights, square.reshape(SIDE, -1))
+    _weigh_lines(narrow, first_row - top, row_weights, square.reshape(SIDE, -1))
     return square
 
 
@@ -96,7 +92,8 @@ def _bicubic(length: int, new_length: int) -> tuple[Int64[np.ndarray, " 256"], I
     centres = (np.arange((new_length - SIDE) // 2, (new_length - SIDE) // 2 + SIDE) + 0.5) * scale
     first = np.maximum((centres - _SUPPORT * stretch + 0.5).astype(np.int64), 0)
     end = np.minimum((centres + _SUPPORT * stretch + 0.5).astype(np.int64), length)
-    places = np.arange((end - first).max())
+    widest = (end - first).max()
+    places = np.arange(widest + widest % 2)
     x = np.abs((places + first[:, None] - centres[:, None] + 0.5) * (1.0 / stretch))
     near = ((_A + 2) * x - (_A + 3)) * x * x + 1
     far = (((x - 5) * x + 8) * x - 4) * _A
@@ -115,24 +112,47 @@ def _bicubic(length: int, new_length: int) -> tuple[Int64[np.ndarray, " 256"], I
 
 _BYTES = types.Array(types.uint8, 2, "C", readonly=True)
 _PIXELS = types.Array(types.uint8, 3, "C", readonly=True)
-_TILE = 64  # pixels; a tile and its transpose stay in the fastest cache
+_WORD = 8  # bytes
+_STRIP = 64  # rows that are turned at once; their pixels stay in a core's own cache
+_HALF, _QUARTER, _EIGHTH = (
+    np.uint64(0x00000000FFFFFFFF),
+    np.uint64(0x0000FFFF0000FFFF),
+    np.uint64(0x00FF00FF00FF00FF),
+)
 
 
-@numba.njit(types.void(_PIXELS, types.uint64, types.uint8[:, :, ::1]), cache=True, nogil=True)
-def _transpose(pixels, left, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Write columns of `pixels` from `left` on as lines of `out`."""
-    lines, length, _ = out.shape
-    given, taken, three = pixels.reshape(pixels.size), out.reshape(out.size), np.uint64(3)
-    for y0 in range(0, length, _TILE):
-        for x0 in range(0, lines, _TILE):
-            for y in range(y0, min(y0 + _TILE, length)):
-                for x in range(x0, min(x0 + _TILE, lines)):
-                    # Unsigned, as a signed index is asked each time whether it counts from the end.
-                    old = (np.uint64(y) * np.uint64(pixels.shape[1]) + left + np.uint64(x)) * three
-                    new = (np.uint64(x) * np.uint64(length) + np.uint64(y)) * three
-                    taken[new] = given[old]
-                    taken[new + np.uint64(1)] = given[old + np.uint64(1)]
-                    taken[new + np.uint64(2)] = given[old + np.uint64(2)]
+@numba.njit(inline="always")
+def _exchange(a, b, bits, low):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Exchange the high part of every group of bits in `a` with the low part in `b`."""
+    change = ((a >> np.uint64(bits)) ^ b) & low
+    return a ^ (change << np.uint64(bits)), b ^ change
+
+
+@numba.njit(types.void(types.uint64[:, ::1], types.uint64[:, ::1]), cache=True, nogil=True)
+def _transpose(lines, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Write the transpose of a matrix of bytes; both are given as words of eight.
+
+    Eight words are a square of eight by eight bytes: two of its quarters are exchanged, then two quarters of each
+    quarter, then theirs.
+    """
+    for x in range(lines.shape[1]):
+        for y in range(out.shape[1]):
+            a, b, c, d = lines[8 * y, x], lines[8 * y + 1, x], lines[8 * y + 2, x], lines[8 * y + 3, x]
+            e, f, g, h = lines[8 * y + 4, x], lines[8 * y + 5, x], lines[8 * y + 6, x], lines[8 * y + 7, x]
+            a, e = _exchange(a, e, 32, _HALF)
+            b, f = _exchange(b, f, 32, _HALF)
+            c, g = _exchange(c, g, 32, _HALF)
+            d, h = _exchange(d, h, 32, _HALF)
+            a, c = _exchange(a, c, 16, _QUARTER)
+            b, d = _exchange(b, d, 16, _QUARTER)
+            e, g = _exchange(e, g, 16, _QUARTER)
+            f, h = _exchange(f, h, 16, _QUARTER)
+            a, b = _exchange(a, b, 8, _EIGHTH)
+            c, d = _exchange(c, d, 8, _EIGHTH)
+            e, f = _exchange(e, f, 8, _EIGHTH)
+            g, h = _exchange(g, h, 8, _EIGHTH)
+            out[8 * x, y], out[8 * x + 1, y], out[8 * x + 2, y], out[8 * x + 3, y] = a, b, c, d
+            out[8 * x + 4, y], out[8 * x + 5, y], out[8 * x + 6, y], out[8 * x + 7, y] = e, f, g, h
 
 
 @numba.njit(types.void(_BYTES, types.int64[::1], types.int32[:, ::1], types.uint8[:, ::1]), cache=True, nogil=True)
@@ -142,12 +162,40 @@ def _weigh_lines(lines, first, weights, out):  # type: ignore[no-untyped-def]  #
     total = np.empty(length, np.int32)
     for i in range(len(first)):
         total[:] = 1 << (_FRACTION_BITS - 1)
-        for j in range(weights.shape[1]):
-            weight, line = weights[i, j], lines[first[i] + j]
+        for j in range(0, weights.shape[1], 2):  # in pairs, to read and write the totals half as often
+            w, v, line, next_line = weights[i, j], weights[i, j + 1], lines[first[i] + j], lines[first[i] + j + 1]
             for x in range(length):
-                total[x] += weight * np.int32(line[x])
+                total[x] += np.int32(w * np.int32(line[x])) + np.int32(v * np.int32(next_line[x]))
         for x in range(length):
             out[i, x] = min(max(total[x] >> _FRACTION_BITS, 0), 255)
+
+
+@numba.njit(
+    types.void(_PIXELS, types.int64, types.int64[::1], types.int32[:, ::1], types.uint8[:, ::1]),
+    cache=True,
+    nogil=True,
+)
+def _narrow(pixels, left, first, weights, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Resize the rows of pixels, from column `left` on; the rows of `out` are filled up to whole strips.
+
+    A strip is turned on its side, so that the sums run over whole lines, which the processor adds eight at a time.
+    """
+    columns = first[-1] + weights.shape[1]
+    strip = np.zeros((_STRIP, -(-3 * columns // _WORD) * _WORD), np.uint8)
+    turned = np.empty((strip.shape[1], _STRIP), np.uint8)
+    lines = turned[: 3 * columns].reshape(columns, 3 * _STRIP)
+    narrow = np.empty((SIDE, 3 * _STRIP), np.uint8)
+    for top in range(0, len(pixels), _STRIP):
+        for y in range(min(_STRIP, len(pixels) - top)):
+            given, line = pixels[top + y, left : left + columns].reshape(3 * columns), strip[y]
+            for x in range(3 * columns):
+                line[x] = given[x]
+        _transpose(strip.view(np.uint64), turned.view(np.uint64))
+        _weigh_lines(lines, first, weights, narrow)
+        _transpose(
+            narrow.reshape(3 * SIDE, _STRIP).view(np.uint64),
+            out[top : top + _STRIP].view(np.uint64),
+        )
 
 
 def _md5_side_by_side(messages: Sequence[UInt8[np.ndarray, " bytes"]]) -> list[str]:
@@ -200,16 +248,19 @@ def _md5_blocks(words, whole, ends, blocks, state):  # type: ignore[no-untyped-d
     turns the loop into steps on whole registers.
     """
     run = np.empty((_RUN, 16, LANES), np.uint32)
+    line = run.reshape(run.size)
     v = state.copy()
     for first in range(0, blocks.max(), _RUN):
         for i in range(LANES):
-            own = words[i]
-            for block in range(first, min(first + _RUN, blocks[i])):
+            own, lane = words[i], np.uint64(i)
+            for block in range(first, min(first + _RUN, whole[i])):
+                # Unsigned, as a signed index is asked each time whether it counts from the end.
+                taken, given = np.uint64(block - first) * _WORDS_OF_RUN + lane, np.uint64(block) * _WORDS_OF_BLOCK
+                for w in range(_WORDS_OF_BLOCK):
+                    line[taken + np.uint64(w) * _LANES] = own[given + np.uint64(w)]
+            for block in range(max(first, whole[i]), min(first + _RUN, blocks[i])):
                 for w in range(16):
-                    if block < whole[i]:
-                        run[block - first, w, i] = own[16 * block + w]
-                    else:
-                        run[block - first, w, i] = ends[i, block - whole[i], w]
+                    run[block - first, w, i] = ends[i, block - whole[i], w]
         for block in range(first, min(first + _RUN, blocks.max())):
             m = run[block - first]
             for q in range(0, 16, 4):

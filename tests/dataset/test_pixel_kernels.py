@@ -2,6 +2,8 @@
 
 import hashlib
 import io
+import subprocess
+import sys
 from importlib.resources import files
 
 import numpy as np
@@ -48,6 +50,12 @@ def test_any_shape_up_to_two_to_one_is_resized_as_pillow_does_to_the_bit(seed):
     long = int(short * rng.uniform(1, pixel_kernels.MAX_ASPECT))
     width, height = (short, long) if seed % 2 else (long, short)
     assert_same_square(noise(width, height, seed, hard=seed % 4 < 2))
+
+
+@pytest.mark.parametrize("cell", [1, 5, 16])
+def test_checkerboards_are_resized_as_pillow_does_to_the_bit(cell):
+    rows, columns = np.mgrid[:613, :811] // cell
+    assert_same_square(Image.fromarray(((rows + columns) % 2 * 255).astype(np.uint8)).convert("RGB"))
 
 
 LENGTHS = [0, 1, 55, 56, 63, 64, 65, 119, 120, 127, 128, 129, 1000, 5000, 77_777, 3]
@@ -154,6 +162,17 @@ def test_loops_that_give_other_bytes_than_pillow_are_not_used(monkeypatch, caplo
         assert "the fast one does not give what Pillow gives" in caplog.text
     finally:
         decode_pool._kernels.cache_clear()
+
+
+def test_a_worker_loads_no_file_systems_and_its_loops_do_without_scipy():
+    code = (
+        "import sys, agml_assets.dataset.decode_pool\n"
+        "assert not {'fsspec', 'scipy', 'torch', 'upath'} & set(sys.modules)\n"
+        "sys.modules['scipy'] = None\n"
+        "from agml_assets.dataset.pixel_kernels import agree_with_pillow_and_hashlib\n"
+        "assert agree_with_pillow_and_hashlib()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_without_numba_images_are_decoded_all_the_same(monkeypatch, caplog):
