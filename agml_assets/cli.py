@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from types import FrameType
 
 from agml_assets import agents_command, compression_command, evaluator, prefetch, slurm
 from agml_assets.errors import UserError
@@ -15,6 +16,7 @@ from agml_assets.progress import show_log
 
 _INTERRUPTED = 130  # 128 + SIGINT, as shells count
 _GRACE_S = 20.0
+_END_S = 27.0  # above what a batch gives its processes, below the 30 s that Slurm leaves before it kills
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     show_log()
     # Batch systems end what takes too long with SIGTERM; that shall leave what Ctrl-C leaves.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, _interrupt)
     if getattr(options, "end_with_parent", False):
         threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
@@ -152,6 +154,17 @@ def _command_for(key: str, options: argparse.Namespace) -> list[str]:
     if options.phases:
         command += ["--phases", *map(str, options.phases)]
     return [*command, "--force"] if options.force else command
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Interrupt as Ctrl-C does, and end in any case: a library may wait for a thread that does not end."""
+    threading.Thread(target=_end_in_any_case, daemon=True).start()
+    signal.default_int_handler(number, frame)
+
+
+def _end_in_any_case() -> None:
+    time.sleep(_END_S)
+    os._exit(_INTERRUPTED)  # every file is whole or not there
 
 
 def _end_with_parent() -> None:

@@ -26,11 +26,13 @@ _SAID = {
         *("Connection aborted", "ConnectionError", "ConnectionResetError", "ConnectionRefusedError"),
         *("ConnectionAbortedError", "Connection reset by peer", "Connection refused", "Network is unreachable"),
         *("Max retries exceeded", "name resolution", "exceeded your current quota", "RateLimitError"),
-        *(" rate limit", "Rate limit"),
+        *(" rate limit", "Rate limit", "APIConnectionError", "Connection error", "InternalServerError"),
+        *("AuthenticationError", "PermissionDeniedError", "Error code: 401", "Error code: 403", "Error code: 50"),
     ),
     "json": (
         *("JSONDecodeError", "ActionInputParsingError", "invalid JSON", "Invalid JSON", "not valid JSON"),
         *("needs to be a valid json", "Error parsing the following tool call arguments"),
+        "validation errors parsing tool input arguments",
     ),
     "prompt": (
         *("too long input for the tool", "TooLongPrompt", "context_length_exceeded", "maximum context length"),

@@ -265,8 +265,8 @@ def evaluate_trial(trial: Trial, yardstick: Yardstick, path: str | None = None) 
     `improvement_reason`, `normalised_reason`), `success` and `success_at` every threshold (null where nothing
     decides it, and false of a trial without a score or one that failed or ran out of time), `score_above` (what
     `success` would be by the score alone), the same of the `best` score at any step or the end, `step_scores`,
-    `errors` by kind, `tokens`, `tokens_by_model`, `seconds`, `steps`, and a `trace` to read, its texts and its
-    length bounded.
+    `errors` by kind, `tokens`, `estimated_calls`, `tokens_by_model`, `seconds`, `steps`, and a `trace` to read,
+    its texts and its length bounded.
 
     Args:
         trial: The trial.
@@ -310,6 +310,8 @@ def evaluate_trial(trial: Trial, yardstick: Yardstick, path: str | None = None) 
             "output": sum(one.output_tokens for one in usage),
             "total": sum(one.total_tokens for one in usage),
         },
+        # Of servers that do not tell their tokens, which are counted as one for four characters.
+        "estimated_calls": sum(bool(call.get("estimated")) for call in trial.calls),
         "tokens_by_model": {_plain(model): one.total_tokens for model, one in sorted(trial.usage.items())},
         "seconds": trial.seconds,
         "steps": len(trial.steps),

@@ -8,8 +8,11 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
 
 from agml_assets.errors import UserError, did_you_mean
 
@@ -241,10 +244,33 @@ def open_model(name: str, arguments: Mapping[str, Any], seed: int) -> "Model":
         others["custom_outputs"] = _recite(name, others.pop("outputs"))
     config = GenerateConfig(**{"max_retries": 5, "timeout": 600, "seed": seed, **settings})
     try:
-        return get_model(name, config=config, memoize=False, **others)
+        model = get_model(name, config=config, memoize=False, **others)
     except Exception as error:
         message = re.sub(r"\[/?[a-z# ]+\]", "", str(error)).strip()
         raise UserError(f"Model {name!r} cannot be opened: {redact(message)}") from None
+    answer = model.api.generate
+
+    async def generate(*arguments: Any, **options: Any) -> Any:
+        return without_surrogates(await answer(*arguments, **options))
+
+    # Here, before Inspect notes them: half a character in an answer, which JSON can hold, fits no file in UTF-8.
+    model.api.generate = generate  # type: ignore[method-assign]
+    return model
+
+
+def without_surrogates(value: Any) -> Any:
+    """Return a value with all texts in it fit for UTF-8: lone surrogates become question marks."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, list | tuple):
+        return type(value)(without_surrogates(one) for one in value)
+    if isinstance(value, dict):
+        return {without_surrogates(key): without_surrogates(one) for key, one in value.items()}
+    if isinstance(value, BaseModel):
+        return value.model_copy(update={name: without_surrogates(one) for name, one in vars(value).items()})
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{one.name: without_surrogates(getattr(value, one.name)) for one in fields(value)})
+    return value
 
 
 def secrets_of_environment() -> tuple[str, ...]:

@@ -63,6 +63,7 @@ _PROMPT, _TOKENS = (
 _RESPONSE = re.compile(r"={19}(.*) response \((.*)\)={21}\n?")
 _COUNT = re.compile(r"Number of (prompt|sampled) tokens: (\d{1,12})\s*")
 _START = "================================Start============================="
+_TIMED_OUT, _KILLED = "Timed out!", "The run ended with its process."
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _CHUNK = 1 << 20
 
@@ -127,10 +128,8 @@ def export_old_logs(trial: Trial, workspaces_zip: Path, folder: Path) -> Exporte
         }
         _write(folder / "env_log" / "trace.json", json.dumps(trace, indent=4))
         _write(folder / "env_log" / "overall_time.txt", str(trial.seconds))
-        if trial.error or trial.ending in FAILED:
-            _write(
-                folder / "env_log" / "error.txt", trial.error or f"The run ended with its process: {trial.ending}."
-            )
+        if said := _error_of(trial):
+            _write(folder / "env_log" / "error.txt", said)
         left_out = _write_snapshots(trial, workspaces_zip, folder / "env_log" / "traces")
         if trial.left_out:
             _write(folder / "env_log" / LEFT_OUT, json.dumps(dict(trial.left_out), indent=4))
@@ -368,6 +367,15 @@ def _write(path: Path, text: str) -> None:
         out.write(text)
 
 
+def _error_of(trial: Trial) -> str:
+    """Return what `error.txt` says: nothing of a trial that ended by itself or at a limit of steps or tokens."""
+    if trial.ending == "time_limit":
+        return f"{_TIMED_OUT}\n{trial.error}".strip()
+    if trial.ending == "killed":
+        return f"{_KILLED}\n{trial.error}".strip()
+    return trial.error or ("The run failed." if trial.ending in FAILED else "")
+
+
 # --- Reading
 
 
@@ -431,7 +439,9 @@ def _read_step(place: int, values: Mapping[str, Any]) -> Step:
 
 def _ending(error: str | None, seconds: float | None, *, submitted: bool) -> Ending:
     if error is not None:
-        return "time_limit" if "Timed out!" in error else "error"
+        if _TIMED_OUT in error:
+            return "time_limit"
+        return "killed" if error.startswith(_KILLED) else "error"
     if seconds is None:
         return "killed"
     return "submitted" if submitted else "no_submission"

@@ -50,6 +50,10 @@ class PromptTooLongError(Exception):
     """What a model was asked does not fit it."""
 
 
+class ModelUnreachableError(Exception):
+    """A model cannot be asked, for no fault of the agent: network, account or service. The trial goes on later."""
+
+
 @dataclass(frozen=True)
 class TrialPlace:
     """Where a trial keeps what is its own.
@@ -86,6 +90,7 @@ class TrialRecorder:
         models: By role; empty for agents that think nothing.
         tools: What the agent can do.
         on_progress: Is told the seed and the number of steps.
+        unreachable: Why it cannot go on for now; empty where it can.
     """
 
     task: AgentTask
@@ -99,6 +104,7 @@ class TrialRecorder:
     models: dict[Role, "Model"] = field(default_factory=dict)
     tools: list["ToolDef"] = field(default_factory=list)
     on_progress: Callable[[int, int], None] | None = None
+    unreachable: str = ""
 
     def __post_init__(self) -> None:
         from inspect_ai.model import ChatMessage
@@ -124,8 +130,12 @@ class TrialRecorder:
     async def write_clock(self) -> None:
         """Write the time down, again and again, until cancelled."""
         while True:
-            write_whole(self.place.clock, f"{self.seconds():.3f}".encode())
+            self.note_time()
             await anyio.sleep(_CLOCK_S)
+
+    def note_time(self) -> None:
+        """Write the time down."""
+        write_whole(self.place.clock, f"{self.seconds():.3f}".encode())
 
     # Conversation
 
@@ -165,6 +175,7 @@ class TrialRecorder:
         Raises:
             LimitReachedError: The tokens are used up.
             PromptTooLongError: The messages do not fit the model, whether Inspect recognises that or not.
+            ModelUnreachableError: It cannot be reached, or refuses the account; the time lost does not count.
         """
         from inspect_ai.model import ChatMessageUser, ModelOutput
 
@@ -172,15 +183,21 @@ class TrialRecorder:
         asked: list[ChatMessage] = (
             [ChatMessageUser(content=messages)] if isinstance(messages, str) else list(messages)
         )
+        began = time.monotonic()
         try:
             output = await model.generate(asked, tools=list(tools))
         except Exception as error:
             refused = _refusal(error)
+            if not in_tool and speaks_of("connection", f"{type(error).__name__}: {refused}"):
+                self._before -= time.monotonic() - began
+                raise ModelUnreachableError(f"The model {model} cannot be asked: {redact(refused)}") from error
             if not speaks_of("prompt", refused):
                 raise
             output = ModelOutput.from_content(model.name, refused, stop_reason="model_length")
         usage = output.usage
-        counted = (usage.input_tokens, usage.output_tokens, usage.total_tokens) if usage else (0, 0, 0)
+        counted = (
+            (usage.input_tokens, usage.output_tokens, usage.total_tokens) if usage else _estimated(asked, output)
+        )
         name = str(model)
         sums = self.state.usage.setdefault(name, {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0})
         for key, count in zip(sums, counted, strict=True):
@@ -193,6 +210,8 @@ class TrialRecorder:
             "step": len(self.state.steps),
             "tool": in_tool,
         }
+        if usage is None:
+            call["estimated"] = True
         call |= {"history": history} if history is not None else {"input": redact(describe_messages(asked))}
         self.state.calls.append(call)
         if not in_tool:
@@ -346,6 +365,12 @@ def _refusal(error: Exception) -> str:
     """Return what a provider said; the message of Inspect's error repeats the whole question."""
     said = getattr(error, "provider_message", None)
     return str(error) if said is None else str(said)
+
+
+def _estimated(asked: "Sequence[ChatMessage]", output: "ModelOutput") -> tuple[int, int, int]:
+    """Return about how many tokens were taken and given, where a server does not tell: one for four characters."""
+    taken, given = len(describe_messages(asked)) // 4, len(describe_answer(output)) // 4
+    return taken, given, taken + given
 
 
 def describe_messages(messages: "Sequence[ChatMessage]") -> str:

@@ -21,7 +21,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agml_assets.agents.models import check_model, open_model, redact, redact_json, secrets_of_environment
-from agml_assets.agents.recorder import Judge, LimitReachedError, Role, TrialPlace, TrialRecorder, Validate
+from agml_assets.agents.recorder import (
+    Judge,
+    LimitReachedError,
+    ModelUnreachableError,
+    Role,
+    TrialPlace,
+    TrialRecorder,
+    Validate,
+)
 from agml_assets.agents.sandbox.choose import choose_sandbox
 from agml_assets.agents.sandbox.container import IMAGE
 from agml_assets.agents.sandbox.paths import remove_tree
@@ -446,6 +454,11 @@ def _play(run: _Run, trial: TrialRecorder, where: "SandboxEnvironmentSpec | None
     log = _evaluate(run, trial, sample)
     if log.status == "cancelled":
         raise KeyboardInterrupt
+    if trial.unreachable:
+        raise UserError(
+            f"Task {run.task.key!r}, agent {run.agent.key!r}, seed {state.seed}: {trial.unreachable} What was "
+            "done is kept: run the same again when the model answers, or score it as it stands."
+        )
     found = log.samples[0] if log.samples else None
     error = log.error or (found.error if found is not None else None)
     if log.status != "success" or found is None or error is not None:
@@ -549,6 +562,11 @@ async def _sit(trial: TrialRecorder) -> None:
             reached = LimitExceededError(
                 "token" if tokens else "custom", value=limit, limit=limit, message=str(error)
             )
+        except ModelUnreachableError as error:
+            trial.unreachable = str(error)
+            trial.save()
+            trial.note_time()
+            raise
         except Exception as error:
             state.ending = "error"
             state.error = redact("".join(traceback.format_exception(error)))

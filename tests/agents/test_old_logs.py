@@ -2,12 +2,14 @@
 
 import json
 import zipfile
+from typing import get_args
 
 import pytest
 from blake3 import blake3
 
 from agml_assets.agents.old_logs import export_old_logs, read_old_logs, results_text
 from agml_assets.agents.task import AgentTask, Verdict
+from agml_assets.agents.trials import Ending
 from agml_assets.errors import UserError
 from tests.agents.invented_trials import START, step, task, trial, workspaces
 from tests.agents.test_evaluation import OLD_FIELDS
@@ -100,6 +102,20 @@ def test_the_trace_has_the_old_shape_and_order(exported):
     assert trace["action_infos"]["Final Answer"]["function"] == "<lambda>"
     assert not trace["action_infos"]["bash"]["is_primitive"]
     assert trace["task_description"] == "Improve train.py."
+
+
+@pytest.mark.parametrize("ending", get_args(Ending))
+def test_every_ending_is_read_back_as_it_was(tmp_path, agent_task, ending):
+    workspaces(tmp_path / "workspaces.zip")
+    submitted = ending == "submitted"
+    action = "final_answer" if submitted else "execute_script"
+    error = "Traceback: boom" if ending == "error" else ""
+    made = trial(None, steps=[step(0, action)], ending=ending, submitted=submitted, error=error)
+    export_old_logs(made, tmp_path / "workspaces.zip", tmp_path / "logs" / "run")
+    (record,) = read_old_logs(tmp_path / "logs", agent_task, score_of)
+    at_limit = ("step_limit", "token_limit")  # the old tree cannot tell them from an agent that stops
+    assert record["ending"] == ("no_submission" if ending in at_limit else ending)
+    assert record["extra"]["error"] == (ending in ("error", "killed", "time_limit"))
 
 
 def test_the_sections_of_a_research_agent_have_their_old_titles_each(tmp_path):

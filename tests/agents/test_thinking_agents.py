@@ -1,12 +1,15 @@
 """Agents that think, driven offline: by answers that are recited, and by a server on loopback."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 from blake3 import blake3
 
 from agml_assets.agents.error_kinds import classify
-from agml_assets.agents.runs import read_trials, run_trials
+from agml_assets.agents.evaluation import Yardstick, evaluate_trial
+from agml_assets.agents.runs import read_trials, run_trials, score_as_it_stands
 from agml_assets.agents.scoring import judge
 from agml_assets.errors import UserError
 from agml_assets.registry.agents import AgentEntry, Limits
@@ -14,6 +17,12 @@ from tests.agents.tiny_task import BEST, BETTER, PYTHON, STARTER, Answers, call,
 
 SECRET = "sk-local-secret-000111"
 SURE = {"max_retries": 0}
+SECTIONS = ("reflection", "research_plan_and_status", "fact_check", "thought")
+GIVEN = {"react": {}, "research": dict.fromkeys(SECTIONS, "as it is")}
+LAST = {
+    "react": call("submit", answer="x"),
+    "research": call("final_answer", final_answer="x", **GIVEN["research"]),
+}
 
 
 @pytest.fixture
@@ -25,6 +34,11 @@ def run(task, agent, folder, seeds=(1,), **options):
     """Run trials and return them."""
     done = run_trials(task, agent, seeds, folder, judge=judge, python=PYTHON, **options)
     return read_trials(done.eval_file, done.workspaces)
+
+
+def copy_of(folder):
+    """A copy of a run's folder, which may be gone on with otherwise."""
+    return Path(shutil.copytree(folder, folder.with_name("copy")))
 
 
 def agent(kind, model, **changes):
@@ -128,7 +142,7 @@ def test_wrong_calls_are_told_to_the_model_and_the_trial_goes_on(task, tmp_path,
     with serving(answers, monkeypatch) as model:
         (trial,) = run(task, agent("react", model), tmp_path / "run")
     assert len(trial.steps) == 8
-    assert classify(trial)["json"].steps == 1
+    assert classify(trial)["json"].steps == 2
     said = [step.observation for step in trial.steps]
     assert "fly" in said[0]
     assert "The actions are: shell, python, " in said[0]
@@ -143,13 +157,41 @@ def test_wrong_calls_are_told_to_the_model_and_the_trial_goes_on(task, tmp_path,
 @pytest.mark.parametrize(
     "answer",
     [
+        (401, '{"error": {"message": "no such key"}}'),
         (500, '{"error": {"message": "boom"}}'),
-        pytest.param((429, '{"error": {"message": "too many"}}'), marks=pytest.mark.slow),
+        pytest.param((429, '{"error": {"message": "Rate limit reached"}}'), marks=pytest.mark.slow),
+    ],
+    ids=["401", "500", "429"],
+)
+@pytest.mark.parametrize("kind", ["react", "research"])
+def test_a_service_that_fails_is_no_failure_of_the_agent_and_the_trial_goes_on_later(
+    task, tmp_path, monkeypatch, answer, kind
+):
+    tool, name = ("write_file", "file") if kind == "react" else ("write_file", "file_name")
+    first = call(tool, "Thought: I write.", **{name: "submission.csv", "content": BETTER}, **GIVEN[kind])
+    with (
+        serving(Answers(first, *[answer] * 9), monkeypatch) as model,
+        pytest.raises(UserError, match="cannot be asked: .* run the same again when the model answers") as error,
+    ):
+        run(task, agent(kind, model), tmp_path / "run")
+    assert SECRET not in error.value.message
+    standing = score_as_it_stands(copy_of(tmp_path / "run"), task, judge=judge)
+    (trial,) = read_trials(standing.eval_file, standing.workspaces)
+    assert (trial.ending, trial.score) == ("killed", pytest.approx(2 / 3))
+    with serving(Answers(LAST[kind]), monkeypatch) as model:
+        (trial,) = run(task, agent(kind, model), tmp_path / "run")
+    assert (trial.ending, trial.score, len(trial.steps)) == ("submitted", pytest.approx(2 / 3), 2)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (400, '{"error": {"message": "this conversation is not allowed"}}'),
         pytest.param((200, "{no json"), marks=pytest.mark.slow),
     ],
-    ids=["500", "429", "no JSON"],
+    ids=["400", "no JSON"],
 )
-def test_a_model_that_fails_ends_the_trial_as_an_error_and_what_stands_is_scored(
+def test_an_answer_that_the_conversation_has_earned_ends_the_trial_and_what_stands_is_scored(
     task, tmp_path, monkeypatch, answer
 ):
     answers = Answers(call("write_file", file="submission.csv", content=BETTER), *[answer] * 9)
@@ -158,6 +200,45 @@ def test_a_model_that_fails_ends_the_trial_as_an_error_and_what_stands_is_scored
     assert (trial.ending, trial.score, len(trial.steps)) == ("error", pytest.approx(2 / 3), 1)
     assert "Error" in trial.error
     assert SECRET not in trial.error
+
+
+@pytest.mark.parametrize("kind", ["react", "research"])
+def test_half_a_character_in_an_answer_stops_nothing(task, tmp_path, monkeypatch, kind):
+    tool = {"react": "shell", "research": "list_files"}[kind]
+    argument = {"react": "command", "research": "dir_path"}[kind]
+    odd = call(tool, "hm \ud800", **{argument: "echo \ud83d"}, **GIVEN[kind])
+    with serving(Answers(odd, LAST[kind]), monkeypatch) as model:
+        (trial,) = run(task, agent(kind, model), tmp_path / "run")
+    assert trial.ending == "submitted"
+    assert trial.steps[0].arguments == {argument: "echo ?"}
+
+
+def test_tokens_that_a_server_does_not_tell_are_estimated_and_said_to_be(task, tmp_path, monkeypatch):
+    answers = Answers(call("submit", "x" * 400, answer="y"))
+    answers.usage = None
+    with serving(answers, monkeypatch) as model:
+        (trial,) = run(task, agent("react", model), tmp_path / "run")
+    (usage,) = trial.usage.values()
+    assert usage.output_tokens == (400 + len('\nsubmit({"answer": "y"})')) // 4
+    assert usage.input_tokens == len(trial.calls[0]["input"]) // 4
+    assert evaluate_trial(trial, Yardstick("higher", None, None))["estimated_calls"] == 1
+
+
+def test_of_several_calls_in_one_answer_research_makes_the_first_and_says_so(task, tmp_path, monkeypatch):
+    several = call("list_files", dir_path=".", **GIVEN["research"]) | {"also": 2}
+    answers = Answers(several, call("final_answer", final_answer="x", **GIVEN["research"]))
+    with serving(answers, monkeypatch) as model:
+        (trial,) = run(task, agent("research", model), tmp_path / "run")
+    assert len(trial.steps) == 2
+    assert "Only the first call of your answer was made, not 2 more" in trial.steps[0].observation
+    assert "not 2 more" in answers.asked[1]["messages"][-1]["content"]
+
+
+def test_arguments_of_the_wrong_type_are_malformed(task, tmp_path, monkeypatch):
+    answers = Answers(call("shell", command=5), call("submit", answer="x"))
+    with serving(answers, monkeypatch) as model:
+        (trial,) = run(task, agent("react", model), tmp_path / "run")
+    assert classify(trial)["json"].steps == 1
 
 
 def test_a_prompt_that_is_too_long_is_shortened_and_tried_again(task, tmp_path, monkeypatch):

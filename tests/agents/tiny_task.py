@@ -79,6 +79,7 @@ class Answers:
         self.answers = list(answers)
         self.asked: list[dict] = []
         self.keys: list[str] = []
+        self.usage: dict | None = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 
     def next(self):
         return self.answers.pop(0) if self.answers else "I have nothing more to say."
@@ -118,11 +119,10 @@ def serving(answers: Answers, monkeypatch):
                                 "arguments": arguments if isinstance(arguments, str) else json.dumps(arguments),
                             },
                         }
-                    ]
+                    ] * (1 + one.get("also", 0))
                 choice = {"index": 0, "message": message, "finish_reason": "stop"}
-                usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
                 whole = {"id": "1", "object": "chat.completion", "created": 0, "model": body["model"]}
-                text = json.dumps({**whole, "choices": [choice], "usage": usage})
+                text = json.dumps({**whole, "choices": [choice], "usage": answers.usage})
             payload = text.encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")

@@ -71,6 +71,10 @@ async def play_research(trial: TrialRecorder) -> None:
             if not await _think(trial):
                 return
         await trial.act_on(trial.pending_calls()[0], last_thought(trial))
+        if dropped := trial.state.notes.pop("dropped_calls", 0):
+            told = f"\n(Only the first call of your answer was made, not {dropped} more.)"
+            trial.state.steps[-1]["observation"] += told
+            trial.save()
 
 
 async def _think(trial: TrialRecorder) -> bool:
@@ -98,6 +102,7 @@ async def _think(trial: TrialRecorder) -> bool:
                 "sections filled in.",
             )
             continue
+        notes["dropped_calls"] = len(output.message.tool_calls) - 1
         if plan := sections["research_plan_and_status"]:
             notes["plan"] = plan.replace("**", "")
         trial.say(answer)
