@@ -263,30 +263,94 @@ def test_another_cifar_is_refused(prepared):
         prepared("cifar10", env={"data/cifar-10-batches-py/test_batch": pickle.dumps({"labels": [1, 2, 3]})})
 
 
+def arxiv_files():
+    """Return the files of a graph of seven nodes as OGB's loader leaves them."""
+    folder = "networks/ogbn_arxiv"
+    return {
+        f"{folder}/raw/node-label.csv.gz": gzip.compress(b"4\n5\n6\n17\n4\n3\n3\n"),
+        f"{folder}/raw/edge.csv.gz": gzip.compress(b"0,1\n"),
+        f"{folder}/split/time/train.csv.gz": gzip.compress(b"0\n2\n4\n"),
+        f"{folder}/split/time/valid.csv.gz": gzip.compress(b"5\n6\n"),
+        f"{folder}/split/time/test.csv.gz": gzip.compress(b"3\n1\n"),
+        f"{folder}/mapping/README.md": "what nodes are",
+        f"{folder}/processed/geometric_data_processed.pt": "labels 17 and 5",
+        f"{folder}/RELEASE_v1.txt": "first",
+        "networks/arxiv.zip": "labels 17 and 5",
+    }
+
+
 def test_arxiv_is_scored_by_the_labels_of_its_test_nodes(prepared):
-    task = prepared(
-        "ogbn-arxiv",
-        env={
-            "networks/ogbn_arxiv/raw/node-label.csv.gz": gzip.compress(b"4\n5\n6\n7\n"),
-            "networks/ogbn_arxiv/split/time/test.csv.gz": gzip.compress(b"3\n1\n"),
-        },
-    )
-    assert read_answers(task).to_dict(as_series=False) == {"0": [7, 5]}
-    assert list(task.public) == ["networks"]
+    task = prepared("ogbn-arxiv", env=arxiv_files())
+    assert read_answers(task).to_dict(as_series=False) == {"0": [17, 5]}
+    assert list(task.public) == [f"networks/ogbn_arxiv/{part}" for part in ("mapping", "raw", "split")]
 
 
-def test_reviews_to_predict_have_no_labels(tmp_path):
-    stage = Stage(tmp_path / "s", tmp_path / "d", tmp_path / "i")
-    stage.make()
-    train = pl.DataFrame({"text": ["good", "bad"], "label": [1, 0]})
-    public, note = splits.publish_reviews(train, pl.DataFrame({"text": ["fine"], "label": [1]}), stage)
-    assert public == ["data"]
-    assert "no network" in note
+def test_no_label_of_a_test_node_of_arxiv_is_published(prepared):
+    task = prepared("ogbn-arxiv", env=arxiv_files())
+    labels = task.public["networks/ogbn_arxiv/raw"] / "node-label.csv.gz"
+    # Nodes 3 and 1 are tested; 4 is the commonest label of the nodes 0, 2 and 4.
+    assert pd.read_csv(labels, compression="gzip", header=None)[0].tolist() == [4, 4, 6, 4, 4, 3, 3]
+    assert "in the label file each of them is 4," in task.problem
+    seen = [*(path for part in task.public.values() for path in part.rglob("*")), *task.env.rglob("*")]
+    assert not any("processed" in path.as_posix() or path.suffix == ".zip" for path in seen)
+
+
+def test_the_loader_of_arxiv_finds_its_release_and_may_write_beside_the_data(prepared):
+    task = prepared("ogbn-arxiv", env=arxiv_files())
+    folder = task.env / "networks" / "ogbn_arxiv"
+    assert [path.name for path in folder.iterdir()] == ["RELEASE_v1.txt"]
+    assert not any(str(path) in ("networks", "networks/ogbn_arxiv") for path in task.public)
+
+
+def reviews(n):
+    """Return reviews in the order of their labels, as the hub lists them."""
+    return pl.DataFrame({"text": [f"review {i}" for i in range(n)], "label": [int(i >= n // 2) for i in range(n)]})
+
+
+@pytest.fixture
+def stage(tmp_path):
+    made = Stage(tmp_path / "s", tmp_path / "d", tmp_path / "i")
+    made.make()
+    return made
+
+
+def test_reviews_to_predict_have_no_labels(stage):
+    made = splits.publish_reviews(reviews(4), pl.DataFrame({"text": ["fine"], "label": [1]}), stage)
+    assert made.parts == ["data"]
+    assert "no network" in made.note
     assert pl.read_parquet(stage.public / "data" / "test.parquet").to_dict(as_series=False) == {
         "idx": ["0"],
         "text": ["fine"],
     }
     assert pl.read_parquet(stage.private / "answers.parquet").rows() == [("0", 1)]
+
+
+def test_the_number_of_a_review_tells_nothing_of_its_label_nor_does_its_place_to_learn_from(stage):
+    given = reviews(4000)
+    splits.publish_reviews(given, given, stage)
+    shown = pl.read_parquet(stage.public / "data" / "test.parquet")
+    answers = pl.read_parquet(stage.private / "answers.parquet")
+    learned = pl.read_parquet(stage.public / "data" / "train.parquet")
+    assert shown["idx"].to_list() == answers["idx"].to_list() == [str(i) for i in range(4000)]
+    for labels in (answers["label"], learned["label"]):
+        assert abs(np.corrcoef(np.arange(4000), labels)[0, 1]) < 0.06, "within chance, of 4,000"
+    # Answers and labels still belong to their texts.
+    truth = dict(given.iter_rows())
+    assert [truth[text] for text in shown["text"]] == answers["label"].to_list()
+    assert [truth[text] for text in learned["text"]] == learned["label"].to_list()
+    assert set(shown["text"]) == set(learned["text"]) == set(truth)
+
+
+def test_the_order_of_reviews_is_drawn_from_their_labels_too(stage):
+    given = reviews(100)
+    splits.publish_reviews(given, given, stage)
+    first = pl.read_parquet(stage.public / "data" / "test.parquet")["text"].to_list()
+    stage.make()
+    splits.publish_reviews(given, given, stage)
+    assert pl.read_parquet(stage.public / "data" / "test.parquet")["text"].to_list() == first
+    stage.make()
+    splits.publish_reviews(given, given.with_columns(label=1 - pl.col("label")), stage)
+    assert pl.read_parquet(stage.public / "data" / "test.parquet")["text"].to_list() != first
 
 
 def test_an_archive_of_other_files_is_named(prepared):
