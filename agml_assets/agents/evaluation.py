@@ -190,6 +190,7 @@ def evaluate(
         "metric": task.metric or task.goal or "eval.py",
         "direction": task.direction,
         "warnings": list(task.warnings),
+        "exposed": task.exposed,
         "source": task.source,
         "problem": shorten(trials[0].problem, _PROBLEM),
         "agent": agent.key,
@@ -243,7 +244,8 @@ def weigh_again(
         **first,
         "task_name": task.display_name,
         "direction": task.direction,
-        "warnings": list(task.warnings),
+        "warnings": list(dict.fromkeys((*task.warnings, *first["warnings"]))),  # some are found by preparing it
+        "exposed": task.exposed,
         "agent": agent,
         "agent_name": agent,
         "baseline": vars(baseline),

@@ -139,7 +139,11 @@ class AgentRun:
         entry = self.task_entry.model_dump(mode="json")
         if step == "evaluation":
             return {
-                name: entry[name] for name in ("direction", "baseline", "reference", "warnings", "display_name")
+                name: entry[name]
+                for name in (
+                    *("direction", "baseline", "baseline_guess", "reference", "warnings", "exposed"),
+                    "display_name",
+                )
             }
         return {
             "agent": self.agent.model_dump(mode="json", exclude={"display_name"}),

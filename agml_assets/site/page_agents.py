@@ -113,6 +113,7 @@ def agents_data(results: AgentResults) -> dict[str, Any]:
             "warnings": lists(one["warnings"] for one in tasks),
             "missing": lists(one["missing"] for one in tasks),
             "in_mean": [bool(one["in_mean"]) for one in tasks],
+            "why_not_in_mean": texts(one["why_not_in_mean"] or None for one in tasks),
         },
         "agents": {
             "key": [shown(one["agent"]) for one in agents],
@@ -152,7 +153,7 @@ def trials_data(document: _Values) -> dict[str, Any]:
         },
         **{name: _text(document[name]) for name in ("kind", "model", "source", "success_by", "undecidable")},
         "problem": _lines(document["problem"]),
-        "warnings": [shown(one) for one in document["warnings"]],
+        "warnings": [shown(one) for one in (*document["warnings"], document["exposed"]) if one],
         "threshold": number(document["threshold"]),
         "baseline": number(baseline["value"]),
         "measured": baseline["n"],

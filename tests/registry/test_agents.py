@@ -33,7 +33,7 @@ def test_every_task_of_the_old_benchmark_has_a_manifest():
     for key, entry in tasks.items():
         assert entry.folder == f"$AGML_AGENT_TASKS/{key}"
         assert "AGML_AGENT_TASKS" in entry.preparation.note
-        assert entry.warnings
+        assert entry.warnings or entry.exposed
         assert entry.source
         assert (entry.metric is None) or entry.metric in METRICS
         assert (entry.metric is None) or METRICS[entry.metric].direction == entry.direction
@@ -48,6 +48,12 @@ def test_every_task_of_the_old_benchmark_has_a_manifest():
         "llama-inference", "bibtex-generation", "literature-review-tool",
     }  # fmt: skip
     assert {entry.preparation.by for entry in tasks.values()} - {None} == set(SPLITS)
+
+
+def test_where_answers_can_be_seen_or_scores_made_up_the_manifest_says_so():
+    assert {entry.key for entry in load_agents().tasks if entry.exposed} == {
+        "cifar10", "CLRS", "babylm", "vectorization",
+    }  # fmt: skip
 
 
 def test_two_tasks_need_nothing_but_the_package():
@@ -83,6 +89,8 @@ def test_a_folder_whose_variable_is_not_set_says_where_to_get_it(monkeypatch):
         ({"folder": "x", "metric": "accuracy", "submission": {"file": "x.parquet"}}, "ends in .csv, .json, .npz"),
         ({"folder": "x", "metric": "accuracy", "submission": {"columns": {}}}, "either `columns` or"),
         ({"folder": "x", "metric": "accuracy", "submission": {"separator": ";;"}}, "at most 1 character"),
+        ({"folder": "x", "valid_above": 1.0, "valid_below": 1}, "no score is above"),
+        ({"folder": "x", "valid_below": 1e10, "baseline": 1e10}, "below 1e\\+10"),
         ({"key": "Tasks", "folder": "x"}, "folder of prepared tasks"),
     ],
 )

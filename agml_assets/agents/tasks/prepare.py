@@ -33,7 +33,8 @@ _SAID = {
     *("identity", "source", "content", "state", "digest"),
     *("problem", "read_only", "public", "decided", "reference", "hidden"),
 }
-_VERSION = "1"  # changed whenever the code would make other files from the same source
+_DECIDED = {"metric", "direction", "submission", "valid_above", "valid_below"}  # what a score means
+_VERSION = "2"  # changed whenever the code would make other files from the same source
 
 
 def prepare_task(
@@ -133,7 +134,11 @@ def _identity(
     else:
         source = dict(folder_identity(entry, marker["source"] if marker is not None else {}))
     manifest = entry.model_dump(
-        mode="json", include={"dataset", "goal", "metric", "direction", "submission", "scored", "preparation"}
+        mode="json",
+        include={
+            *("dataset", "goal", "metric", "direction", "submission", "scored", "preparation"),
+            *("valid_above", "valid_below"),
+        },
     )
     return _digest([_VERSION, source["content"], manifest]), source
 
@@ -141,7 +146,7 @@ def _identity(
 def _describe(made: Made, place: Path) -> dict[str, Any]:
     """Return what the marker says of a task whose files are in place."""
     folders = [place / part for part in _PARTS]
-    decided = made.entry.model_dump(mode="json", include={"metric", "direction", "submission"})
+    decided = made.entry.model_dump(mode="json", include=_DECIDED)
     content = content_digest(folders)
     told = {"problem": made.problem, "read_only": list(made.read_only), "public": list(made.public)}
     return {

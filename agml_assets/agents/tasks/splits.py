@@ -420,9 +420,9 @@ def _make_arxiv(entry: AgentTaskEntry, env: Path, stage: Stage) -> Published:
     for name, content in releases.items():
         (folder / name).write_bytes(content)
     note = (
-        "The rows of `submission.csv` stand in the order of the data set's test nodes. Labels of these are not "
-        f"known: in the label file each of them is {commonest}, the commonest of the training nodes. An accuracy on "
-        "test nodes that is computed from it means nothing; use the validation nodes."
+        "The rows of `submission.csv` stand in the order of the data set's test nodes. Their labels are not known: "
+        f"in the label file each of them is {commonest}, the commonest of the training nodes. An accuracy on test "
+        "nodes that is computed from it means nothing; use the validation nodes."
     )
     return Published(public, note)
 
