@@ -36,12 +36,12 @@ def build_leaderboard(documents: Iterable[_Values], missing: Mapping[str, str] |
 
     Returns:
         `tasks` (`in_mean`, else `why_not_in_mean`), `agents` (best first), `cells` (one for a task and an
-        agent), `pairs` of agents, `left_out` (reason by `<task>/<agent>`), and the `threshold` and `thresholds` of success. A `mean` is `{"mean",
-        "error", "n"}`, error its standard error (null with fewer than two); a `rate` is `{"successes", "n",
-        "rate", "low", "high"}`, the limits Wilson's of all trials; those of an agent without a model that all came
-        to the same (`all_alike`) are one. Of the counts of a cell, `failed`, `timed_out`,
-        `no_submission` and `invalid` (submitted, without a score) share no trial; `at_limit` (of steps or tokens)
-        may have been successful.
+        agent), `pairs` of agents, `left_out` (reason by `<task>/<agent>`), and the `threshold` and `thresholds`
+        of success. A `mean` is `{"mean", "error", "n"}`, error its standard error (null with fewer than two); a
+        `rate` is `{"successes", "n", "rate", "low", "high"}`, the limits Wilson's of all trials; those of an agent
+        without a model that all came to the same (`all_alike`) are one. Of the counts of a cell, `failed`,
+        `timed_out`, `no_submission` and `invalid` (submitted, without a score) share no trial; `at_limit` (of
+        steps or tokens) may have been successful.
     """
     ordered = sorted(documents, key=lambda one: (one["task"], one["agent"]))
     compared, differing = _comparable(ordered)

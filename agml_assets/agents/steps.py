@@ -242,7 +242,7 @@ def evaluate_run(run: AgentRun) -> dict[str, Any]:
 
 def baseline(run: AgentRun) -> Baseline:
     """Return the score of the starter code on the run's task, measured where it was run."""
-    return stored_baseline(run.task_entry, run.task.digest, run.workspace)
+    return stored_baseline(run.task.entry, run.task.digest, run.workspace)
 
 
 def stored_baseline(task: AgentTaskEntry, digest: str, workspace: Workspace) -> Baseline:

@@ -107,6 +107,7 @@ def agents_data(results: AgentResults) -> dict[str, Any]:
             "undecidable": texts(one["undecidable"] for one in tasks),
             "baseline": numbers(one["baseline"]["value"] for one in tasks),
             "measured": numbers(one["baseline"]["n"] for one in tasks),
+            "baseline_source": texts(one["baseline"]["source"] for one in tasks),
             "spread": numbers(one["baseline"]["standard_deviation"] for one in tasks),
             "baseline_note": texts(one["baseline"]["note"] or None for one in tasks),
             "reference": numbers(one["reference"]["value"] for one in tasks),

@@ -107,7 +107,15 @@ def make_from_folder(entry: AgentTaskEntry, stage: Stage, *, python: Path) -> Ma
     shutil.rmtree(stage.env)
     (work / "env").rename(stage.env)
     shutil.rmtree(work)
-    return Made(entry, problem, tuple(sorted(public)), patterns)
+    return Made(
+        entry,
+        problem,
+        tuple(sorted(public)),
+        patterns,
+        reference=made.reference,
+        baseline=made.baseline,
+        guess=made.guess,
+    )
 
 
 def folder_identity(entry: AgentTaskEntry, known: Mapping[str, str]) -> dict[str, str]:

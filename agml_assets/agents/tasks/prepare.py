@@ -31,7 +31,7 @@ MARKER = "prepared.json"
 _PARTS = ("env", "public", "private")
 _SAID = {
     *("identity", "source", "content", "state", "digest"),
-    *("problem", "read_only", "public", "decided", "reference", "hidden"),
+    *("problem", "read_only", "public", "decided", "reference", "measured", "warnings", "hidden"),
 }
 _DECIDED = {"metric", "direction", "submission", "valid_above", "valid_below"}  # what a score means
 _VERSION = "2"  # changed whenever the code would make other files from the same source
@@ -156,6 +156,8 @@ def _describe(made: Made, place: Path) -> dict[str, Any]:
         **told,
         "decided": decided,
         "reference": made.reference,
+        "measured": {"baseline": made.baseline, "baseline_guess": made.guess} if made.baseline is not None else {},
+        "warnings": list(made.warnings),
     }
 
 
@@ -173,7 +175,10 @@ def _changed(marker: Mapping[str, Any], place: Path, identity: str) -> str:
 
 
 def _open(entry: AgentTaskEntry, workspace: Workspace, place: Path, marker: Mapping[str, Any]) -> AgentTask:
-    known = AgentTaskEntry.model_validate({**entry.model_dump(), **marker["decided"]}, strict=False)
+    warnings = (*entry.warnings, *marker["warnings"])
+    known = AgentTaskEntry.model_validate(
+        {**entry.model_dump(), **marker["decided"], **marker["measured"], "warnings": warnings}, strict=False
+    )
     hidden = [Path(path) for path in marker["hidden"]]
     if entry.dataset is not None and entry.dataset != DIGITS:
         hidden += dataset_hidden(entry, workspace)

@@ -9,6 +9,7 @@ import json
 import pickletools
 import random
 import shutil
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,9 +19,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 from blake3 import blake3
-from jaxtyping import Int
+from jaxtyping import Int, Shaped
 
-from agml_assets.agents.metrics import write_mask
+from agml_assets.agents.metrics import MOST_CATEGORIES, find_metric, read_categories, write_mask
 from agml_assets.agents.tasks.fathomnet import download_images
 from agml_assets.agents.tasks.kaggle import download_competition, extract
 from agml_assets.agents.tasks.stage import Stage, link_or_copy
@@ -28,6 +29,9 @@ from agml_assets.errors import UserError
 from agml_assets.registry.agents import AgentTaskEntry
 
 ESSAY_SCORES = ("cohesion", "syntax", "vocabulary", "phraseology", "grammar", "conventions")
+
+MOST_VALUES = 50
+"""Different texts in a column that is still one of categories."""
 
 _SEED = 42  # of every random split of the old benchmark
 _LAST_VISIT = 108  # months: Kaggle's predictions of Parkinson's go no further
@@ -257,10 +261,62 @@ def _make_table(
     parts = split_tail(read_table(found / "train.csv"), 0.8, [target], id_column)
     _publish(stage, {"train": parts.train, "test": parts.test})
     typed = pl.col(target).str.to_lowercase() == "true" if kind == pl.Boolean else pl.col(target).cast(kind)
-    stage.write_answers(parts.answers.with_columns(typed.alias(target)))
+    answers = parts.answers.with_columns(typed.alias(target))
+    stage.write_answers(answers)
     if described:
         _move(found / "data_description.txt", stage, "data_description.txt")
-    return Published(["train.csv", "test.csv", *(["data_description.txt"] if described else [])])
+    known = parts.train.select(typed.alias(target)).to_series()
+    guess = known.median() if kind == pl.Float64 else known.mode().sort()[0]
+    boosted = boosted_trees(parts.train.drop(id_column, target), known.to_numpy(), parts.test.drop(id_column))
+    return Published(
+        ["train.csv", "test.csv", *(["data_description.txt"] if described else [])],
+        baseline=_score(entry, answers.select(target), pl.DataFrame({target: [guess] * answers.height})),
+        guess="the median of the training examples for all"
+        if kind == pl.Float64
+        else "the commonest class of the training examples for all",
+        reference=_score(entry, answers.select(target), pl.DataFrame({target: boosted})),
+    )
+
+
+def _score(entry: AgentTaskEntry, answers: pl.DataFrame, given: pl.DataFrame) -> float:
+    assert entry.metric is not None
+    return find_metric(entry.metric, entry.key).measure(answers, given)
+
+
+def boosted_trees(
+    train: pl.DataFrame, known: Shaped[np.ndarray, " n"], test: pl.DataFrame
+) -> Shaped[np.ndarray, " m"]:
+    """Return what gradient-boosted trees predict: the good solution that a table's scores are held against.
+
+    A column is of numbers, where all its values are; else of categories, and left out where there are more than
+    `MOST_VALUES` of them, as names and numbers of cabins are. `NA` and nothing are missing.
+
+    Args:
+        train: Training examples, as text, without id and answer.
+        known: Their answers: truths, or numbers, of which the absolute error is made small.
+        test: Examples to predict.
+    """
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+    columns, categorical = [], []
+    for name in train.columns:
+        texts = [table[name].replace({"NA": None, "": None}) for table in (train, test)]
+        numbers = [text.cast(pl.Float64, strict=False) for text in texts]
+        if is_text := numbers[0].null_count() > texts[0].null_count():
+            values = texts[0].drop_nulls().unique().sort().to_list()
+            if len(values) > MOST_VALUES:
+                continue
+            codes = {value: float(place) for place, value in enumerate(values)}
+            numbers = [text.replace_strict(codes, default=None, return_dtype=pl.Float64) for text in texts]
+        elif numbers[0].drop_nulls().n_unique() < 2:  # tells nothing, and scikit-learn cannot bin it
+            continue
+        columns.append([column.fill_null(np.nan).to_numpy() for column in numbers])
+        categorical.append(is_text)
+    learned, asked = (np.stack(part, axis=1) for part in zip(*columns, strict=True))
+    settings = {"categorical_features": categorical, "random_state": _SEED}
+    if known.dtype == bool:
+        return HistGradientBoostingClassifier(**settings).fit(learned, known).predict(asked)
+    return HistGradientBoostingRegressor(loss="absolute_error", **settings).fit(learned, known).predict(asked)
 
 
 def _make_parkinsons(entry: AgentTaskEntry, env: Path, stage: Stage) -> Published:
@@ -301,9 +357,18 @@ def _make_fathomnet(entry: AgentTaskEntry, env: Path, stage: Stage) -> Published
         link_or_copy(stage.images / image["file_name"], stage.public / "images" / image["file_name"])
     _move(found / "category_key.csv", stage, "category_key.csv")
     # Images of the training set: none of them is out of sample.
-    stage.write_answers(test.select("id", "categories", pl.lit(0.0).alias("osd")))
+    answers = test.select("id", "categories", pl.lit(0.0).alias("osd"))
+    stage.write_answers(answers)
+    counts = Counter(one for text in train["categories"] for one in set(read_categories(text)))
+    commonest = sorted(counts, key=lambda one: (-counts[one], one))[:MOST_CATEGORIES]
+    guess = pl.DataFrame({"categories": [" ".join(map(str, commonest))] * test.height, "osd": [0.5] * test.height})
     note = "All test images come from the competition's training set, so `osd` does not count; give any number."
-    return Published(["multilabel_classification", "object_detection", "images", "category_key.csv"], note)
+    return Published(
+        ["multilabel_classification", "object_detection", "images", "category_key.csv"],
+        note,
+        baseline=_score(entry, answers.drop("id"), guess),
+        guess=f"the {MOST_CATEGORIES} commonest categories of the training images for all",
+    )
 
 
 def _make_contrails(entry: AgentTaskEntry, env: Path, stage: Stage) -> Published:
@@ -420,7 +485,7 @@ def _make_arxiv(entry: AgentTaskEntry, env: Path, stage: Stage) -> Published:
     for name, content in releases.items():
         (folder / name).write_bytes(content)
     note = (
-        "The rows of `submission.csv` stand in the order of the data set's test nodes. Their labels are not known: "
+        "The rows of `submission.csv` stand in the order of the data set's test nodes. Their labels are unknown: "
         f"in the label file each of them is {commonest}, the commonest of the training nodes. An accuracy on test "
         "nodes that is computed from it means nothing; use the validation nodes."
     )

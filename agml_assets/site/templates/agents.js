@@ -187,6 +187,7 @@
   ]).show(taskRows);
   function baselineSource(row) {
     if (tasks.baseline[row] === null) return "not measured";
+    if (textAt(tasks.baseline_source, row) === "guess") return "a guess's, see notes";
     if (!tasks.measured[row]) return "as stated, not measured";
     return `measured, ${plural(tasks.measured[row], "trial")}${tasks.spread[row] === null ? "" : `, SD ${score(tasks.spread[row])}`}`;
   }
