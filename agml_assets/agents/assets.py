@@ -95,7 +95,7 @@ def _leaderboard_asset(evaluation: dg.AssetsDefinition) -> dg.AssetsDefinition:
         deps=[dg.AssetDep(evaluation, partition_mapping=dg.AllPartitionMapping())],
         description="All agents compared over all tasks: success, improvement, failures, cost.",
         group_name=LEADERBOARD_GROUP,
-        code_version="1",
+        code_version="2",
         kinds={"json"},
         owners=OWNERS,
     )

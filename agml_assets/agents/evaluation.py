@@ -42,14 +42,15 @@ class Baseline:
 
     Attributes:
         value: In the task's metric; None where there is none.
-        source: Whether it was measured by trials of the starter code or stands in the task's manifest.
+        source: Whether it was measured by trials of the starter code, is a guess's where that does not run, or
+            stands in the task's manifest.
         n: Trials that it is the mean of.
         standard_deviation: Of their scores (with n - 1); None with fewer than two.
         note: What a reader must know of it: trials that gave no score, or why there is no baseline.
     """
 
     value: float | None
-    source: Literal["measured", "manifest"] | None = None
+    source: Literal["measured", "guess", "manifest"] | None = None
     n: int = 0
     standard_deviation: float | None = None
     note: str = ""
@@ -119,10 +120,10 @@ class Yardstick:
 
 
 def baseline_of(task: AgentTaskEntry, task_digest: str, starter_trials: Sequence[Trial]) -> Baseline:
-    """Return the score of the starter code: the mean of its trials, else what the manifest says.
+    """Return the score of the starter code: the mean of its trials, else what the manifest or a guess says.
 
     Args:
-        task: The manifest.
+        task: The manifest, of the prepared task, which knows a guess's score.
         task_digest: Of the task as it is; trials on another state of it do not count.
         starter_trials: Trials of the starter code on the task.
     """
@@ -131,7 +132,7 @@ def baseline_of(task: AgentTaskEntry, task_digest: str, starter_trials: Sequence
 
 
 def baseline_of_scores(task: AgentTaskEntry, own: Sequence[float | None], others: int = 0) -> Baseline:
-    """Return the score of the starter code: the mean of its scores, else what the manifest says.
+    """Return the score of the starter code: the mean of its scores, else what the manifest or a guess says.
 
     Args:
         task: The manifest.
@@ -147,6 +148,9 @@ def baseline_of_scores(task: AgentTaskEntry, own: Sequence[float | None], others
     if scores:
         spread = stdev(scores) if len(scores) > 1 else None
         return Baseline(fmean(scores), "measured", len(scores), spread, "; ".join(notes))
+    if task.baseline is not None and task.baseline_guess:
+        notes.append(f"the starter code does not run; its place is taken by a guess: {task.baseline_guess}")
+        return Baseline(task.baseline, "guess", 0, None, "; ".join(notes))
     if task.baseline is not None:
         return Baseline(task.baseline, "manifest", 0, None, "; ".join(notes))
     notes.append("the starter code has not been measured, and the task's manifest has no `baseline`")
@@ -190,6 +194,7 @@ def evaluate(
         "metric": task.metric or task.goal or "eval.py",
         "direction": task.direction,
         "warnings": list(task.warnings),
+        "exposed": task.exposed,
         "source": task.source,
         "problem": shorten(trials[0].problem, _PROBLEM),
         "agent": agent.key,
@@ -243,7 +248,8 @@ def weigh_again(
         **first,
         "task_name": task.display_name,
         "direction": task.direction,
-        "warnings": list(task.warnings),
+        "warnings": list(dict.fromkeys((*task.warnings, *first["warnings"]))),  # some are found by preparing it
+        "exposed": task.exposed,
         "agent": agent,
         "agent_name": agent,
         "baseline": vars(baseline),

@@ -23,7 +23,7 @@ ALPHA = 0.05
 _Values = Mapping[str, Any]
 _OF_TASK = (
     *("task", "task_name", "task_digest", "metric", "direction", "baseline", "reference"),
-    *("success_by", "undecidable", "warnings", "source"),
+    *("success_by", "undecidable", "warnings", "exposed", "source"),
 )
 
 
@@ -35,13 +35,13 @@ def build_leaderboard(documents: Iterable[_Values], missing: Mapping[str, str] |
         missing: Why others are not among them, by `<task>/<agent>`.
 
     Returns:
-        `tasks`, `agents` (best first), `cells` (one for a task and an agent), `pairs` of agents, `left_out`
-        (reason by `<task>/<agent>`), and the `threshold` and `thresholds` of success. A `mean` is `{"mean",
-        "error", "n"}`, error its standard error (null with fewer than two); a `rate` is `{"successes", "n",
-        "rate", "low", "high"}`, the limits Wilson's of all trials; those of an agent without a model that all came
-        to the same (`all_alike`) are one. Of the counts of a cell, `failed`, `timed_out`,
-        `no_submission` and `invalid` (submitted, without a score) share no trial; `at_limit` (of steps or tokens)
-        may have been successful.
+        `tasks` (`in_mean`, else `why_not_in_mean`), `agents` (best first), `cells` (one for a task and an
+        agent), `pairs` of agents, `left_out` (reason by `<task>/<agent>`), and the `threshold` and `thresholds`
+        of success. A `mean` is `{"mean", "error", "n"}`, error its standard error (null with fewer than two); a
+        `rate` is `{"successes", "n", "rate", "low", "high"}`, the limits Wilson's of all trials; those of an agent
+        without a model that all came to the same (`all_alike`) are one. Of the counts of a cell, `failed`,
+        `timed_out`, `no_submission` and `invalid` (submitted, without a score) share no trial; `at_limit` (of
+        steps or tokens) may have been successful.
     """
     ordered = sorted(documents, key=lambda one: (one["task"], one["agent"]))
     compared, differing = _comparable(ordered)
@@ -50,18 +50,15 @@ def build_leaderboard(documents: Iterable[_Values], missing: Mapping[str, str] |
     of_task: dict[str, list[_Values]] = defaultdict(list)
     for one in compared:
         of_task[one["task"]].append(one)
-    common = [
-        task
-        for task, found in of_task.items()
-        if found[0]["success_by"] is not None and 2 * len(found) > len(agents)
-    ]
+    why_not = {task: _why_not_in_mean(found, len(agents)) for task, found in of_task.items()}
+    common = [task for task, why in why_not.items() if not why]
     ranked = [agent for agent in agents if common and all((task, agent) in cells for task in common)]
     counts = {agent: [_count(cells[task, agent]) for task in common] for agent in ranked}
     pairs = _pairs(counts)
     return {
         "threshold": THRESHOLD,
         "thresholds": list(THRESHOLDS),
-        "tasks": [_task(found, task in common, agents) for task, found in of_task.items()],
+        "tasks": [_task(found, why_not[task], agents) for task, found in of_task.items()],
         "agents": _standings(agents, counts, pairs, cells, common),
         "cells": list(cells.values()),
         "pairs": pairs,
@@ -96,12 +93,23 @@ def _held_against(one: _Values) -> tuple[Any, ...]:
     return one["task_digest"], one["direction"], one["baseline"]["value"], one["reference"]["value"]
 
 
-def _task(found: Sequence[_Values], in_mean: bool, agents: Iterable[str]) -> dict[str, Any]:
+def _why_not_in_mean(found: Sequence[_Values], n_agents: int) -> str:
+    """Return why a task is in no mean; an empty text where it is."""
+    first = found[0]
+    if first["exposed"]:
+        return str(first["exposed"])
+    if first["success_by"] is None:
+        return str(first["undecidable"])
+    return "" if 2 * len(found) > n_agents else "few agents have it"
+
+
+def _task(found: Sequence[_Values], why_not: str, agents: Iterable[str]) -> dict[str, Any]:
     first = found[0]
     having = {one["agent"] for one in found}
     return {
         **{name: first[name] for name in _OF_TASK},
-        "in_mean": in_mean,
+        "in_mean": not why_not,
+        "why_not_in_mean": why_not,
         "missing": [agent for agent in agents if agent not in having],
     }
 

@@ -86,6 +86,8 @@ def compare_below(
                 left_out[run.place] = "worked on another state of the task than most: run it again"
         same = [run for run in found if run.evaluation["task_digest"] == digest]
         baseline = _baseline(same, entry) or stored_baseline(entry, digest)
+        if baseline.value is None:
+            baseline = _guessed(same) or baseline
         for name in dict.fromkeys(names[run.way] for run in same):
             own = [run for run in same if names[run.way] == name]
             placed = [_with_places(run) for run in own]
@@ -199,6 +201,12 @@ def _baseline(runs: Sequence[_Run], entry: AgentTaskEntry) -> Baseline | None:
     starters = [run.evaluation for run in runs if run.evaluation["kind"] == "starter"]
     scores = [one["raw"] for document in starters for one in document["trials"]]
     return baseline_of_scores(entry, scores) if any(score is not None for score in scores) else None
+
+
+def _guessed(runs: Sequence[_Run]) -> Baseline | None:
+    """Return the baseline of a guess that was measured when the task was prepared, where some run knew it."""
+    baselines = [run.evaluation["baseline"] for run in runs]
+    return next((Baseline(**one) for one in baselines if one["source"] == "guess"), None)
 
 
 def _measured_reference(runs: Sequence[_Run]) -> float | None:

@@ -21,16 +21,20 @@ def judge(task: AgentTask, folder: Path, *, python: Path | None = None) -> Verdi
         python: Interpreter for `eval.py`; by default this one.
 
     Returns:
-        A finite score, or why there is none.
+        A finite score that the task can have, or why there is none.
     """
     if not task.entry.scored:
         return Verdict(None, "Nothing scores this task.")
     if task.entry.metric is None:
-        return evaluate(task, folder, python or Path(sys.executable))
+        verdict = evaluate(task, folder, python or Path(sys.executable))
+        problem = "" if verdict.score is None else task.entry.invalid(verdict.score)
+        return Verdict(None, f"eval.py gave {problem}") if problem else verdict
     try:
         score = measure(task, folder)
     except InvalidSubmission as error:
         return Verdict(None, str(error))
     if not math.isfinite(score):
         return Verdict(None, f"The score is no finite number ({score}): values of the submission are too large.")
+    if problem := task.entry.invalid(score):
+        return Verdict(None, problem)
     return Verdict(score)

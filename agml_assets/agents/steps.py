@@ -139,7 +139,11 @@ class AgentRun:
         entry = self.task_entry.model_dump(mode="json")
         if step == "evaluation":
             return {
-                name: entry[name] for name in ("direction", "baseline", "reference", "warnings", "display_name")
+                name: entry[name]
+                for name in (
+                    *("direction", "baseline", "baseline_guess", "reference", "warnings", "exposed"),
+                    "display_name",
+                )
             }
         return {
             "agent": self.agent.model_dump(mode="json", exclude={"display_name"}),
@@ -238,7 +242,7 @@ def evaluate_run(run: AgentRun) -> dict[str, Any]:
 
 def baseline(run: AgentRun) -> Baseline:
     """Return the score of the starter code on the run's task, measured where it was run."""
-    return stored_baseline(run.task_entry, run.task.digest, run.workspace)
+    return stored_baseline(run.task.entry, run.task.digest, run.workspace)
 
 
 def stored_baseline(task: AgentTaskEntry, digest: str, workspace: Workspace) -> Baseline:

@@ -136,13 +136,18 @@ class AgentTaskEntry(BaseModel):
         metric: Name of a function in `agents.metrics`; None: the folder's `eval.py` gives the score.
         direction: Whether a higher or a lower score is better.
         baseline: Score of the starter code where it cannot be measured by running it.
+        baseline_guess: What was guessed for the baseline, where the starter code does not run and it is a guess's.
         reference: Score of a good solution, normalised to 1.
+        valid_above: Scores that are not above it are failures of the scorer, or impossible: no scores.
+        valid_below: Scores that are not below it, likewise.
         submission: The file that is scored; None with `eval.py`.
         starter: Script that the agent `starter` runs, relative to the workspace.
         scored: False for a task that nothing scores.
         limits: What a trial may use up.
         preparation: How its data comes to this machine.
         warnings: What makes its scores doubtful, for people; shown wherever they are.
+        exposed: Why an agent can see the answers or make up its score; then the task is shown, and in no mean.
+            Empty where it cannot.
         source: Where the task comes from.
     """
 
@@ -156,13 +161,17 @@ class AgentTaskEntry(BaseModel):
     metric: str | None = None
     direction: Literal["higher", "lower"] = "higher"
     baseline: float | None = Field(None, strict=False)
+    baseline_guess: str = ""
     reference: float | None = Field(None, strict=False)
+    valid_above: float | None = Field(None, strict=False)
+    valid_below: float | None = Field(None, strict=False)
     submission: Submission | None = None
     starter: str = "train.py"
     scored: bool = True
     limits: Limits = Limits()
     preparation: Preparation = Preparation()
     warnings: tuple[str, ...] = Field((), strict=False)
+    exposed: str = ""
     source: str = ""
 
     @model_validator(mode="before")
@@ -190,6 +199,22 @@ class AgentTaskEntry(BaseModel):
                 "`metric` and `submission` go together; without them the folder's eval.py gives the score"
             )
         return self
+
+    @model_validator(mode="after")
+    def _some_score_is_valid(self) -> "AgentTaskEntry":
+        if self.valid_above is not None and self.valid_below is not None and self.valid_above >= self.valid_below:
+            raise ValueError("no score is above `valid_above` and below `valid_below`")
+        if self.baseline is not None and (problem := self.invalid(self.baseline)):
+            raise ValueError(f"`baseline`: {problem}")
+        return self
+
+    def invalid(self, score: float) -> str:
+        """Return why a number that a scorer gave is no score of this task; an empty text where it is one."""
+        if self.valid_above is not None and score <= self.valid_above:
+            return f"{score:g}, which is no score: scores of this task are above {self.valid_above:g}."
+        if self.valid_below is not None and score >= self.valid_below:
+            return f"{score:g}, which is no score: scores of this task are below {self.valid_below:g}."
+        return ""
 
 
 AgentKind = Literal["starter", "scripted", "majority", "react", "research"]

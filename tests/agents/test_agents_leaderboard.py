@@ -137,6 +137,36 @@ def test_a_task_on_which_nothing_decides_success_is_shown_and_in_no_mean():
     assert standing(board, "react")["success"]["tasks"] == 1
 
 
+def test_an_exposed_task_is_shown_with_its_scores_and_is_in_no_mean():
+    why = "The labels lie among the public data."
+    documents = [document([0.9] * 3, of="open", by=by, exposed=why) for by in ("a", "b")]
+    documents += [document([score] * 3, of="crop", by=by) for by, score in (("a", 0.9), ("b", 0.5))]
+    board = build_leaderboard(documents)
+    assert {one["task"]: (one["in_mean"], one["why_not_in_mean"], one["exposed"]) for one in board["tasks"]} == {
+        "crop": (True, "", ""), "open": (False, why, why),
+    }  # fmt: skip
+    assert cell(board, "open", "b")["success"]["successes"] == 3
+    # b succeeded on the exposed task alone.
+    found = {one["agent"]: one["success"] for one in board["agents"]}
+    assert {by: (one["value"], one["tasks"], one["n"]) for by, one in found.items()} == {
+        "a": (1, 1, 3), "b": (0, 1, 3),
+    }  # fmt: skip
+    (pair,) = board["pairs"]
+    assert pair["difference"] == 1
+
+
+def test_with_exposed_tasks_alone_there_is_no_mean():
+    board = build_leaderboard([document([0.9], exposed="Scores can be made up.")])
+    assert (board["agents"][0]["success"], board["agents"][0]["rank"], board["pairs"]) == (None, None, [])
+
+
+def test_every_task_that_is_in_no_mean_says_why():
+    documents = [document([0.9], by=by) for by in ("a", "b", "c")]
+    documents += [document([0.9], of="leaf", by="a"), document([0.9], of="none", by="a", baseline=0.0)]
+    why = {one["task"]: one["why_not_in_mean"] for one in build_leaderboard(documents)["tasks"]}
+    assert why["crop"] == "" and why["leaf"] == "few agents have it" and "about 0" in why["none"]
+
+
 def test_another_state_of_the_task_or_another_baseline_does_not_compare():
     documents = [
         *(document([0.9], by=by) for by in ("a", "b")),

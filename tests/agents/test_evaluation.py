@@ -249,6 +249,17 @@ def test_without_a_measured_score_the_manifest_has_the_baseline():
     assert (none.value, none.source) == (None, None) and "has not been measured" in none.note
 
 
+def test_where_the_starter_code_does_not_run_the_score_of_a_guess_is_the_baseline_and_says_so():
+    guessed = task(baseline=0.25, baseline_guess="the commonest class for all")
+    found = baseline_of(guessed, "d1", [trial(ending="error")])
+    assert (found.value, found.source, found.n) == (0.25, "guess", 0)
+    assert found.note == (
+        "1 of 1 trials of the starter code gave no score; the starter code does not run; its place is taken by a "
+        "guess: the commonest class for all"
+    )
+    assert baseline_of(guessed, "d1", [trial(0.5)]).source == "measured"
+
+
 # --- The document
 
 

@@ -57,6 +57,16 @@ def test_without_a_scored_starter_run_the_stored_baseline_counts(tmp_path):
     assert cells(board)["starter"]["failed"] == 1
 
 
+def test_without_any_starter_run_the_guess_that_some_run_knew_is_the_baseline(tmp_path):
+    folder = lay(tmp_path, "react/1", [0.6])
+    file = folder / "evaluation.json"
+    document = json.loads(file.read_text())
+    document["baseline"] = vars(Baseline(0.5, "guess", note="one label for all"))
+    file.write_text(json.dumps(document))
+    (found,) = compare(tmp_path)["tasks"]
+    assert (found["baseline"]["value"], found["baseline"]["source"]) == (0.5, "guess")
+
+
 def test_trials_of_an_agent_are_grouped_over_folders_and_failed_ones_count(tmp_path):
     lay(tmp_path, "starter/1", [0.5], key="starter", kind="starter")
     for place, scores in {"a/1": [0.6], "a/2": [0.5], "later/1": ["error"]}.items():

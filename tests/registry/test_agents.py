@@ -1,5 +1,8 @@
 """The registry of agents and tasks: what comes with the package, and what is refused."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from agml_assets.agents.metrics import METRICS
@@ -7,15 +10,19 @@ from agml_assets.agents.tasks.splits import SPLITS
 from agml_assets.errors import UserError
 from agml_assets.registry.agents import AgentTaskEntry, load_agents, task_folder
 
+DOC = (Path(__file__).parents[2] / "docs/agents_tasks.md").read_text()
+MEASURED = {"house-price", "spaceship-titanic"}
+"""Tasks whose reference is measured when they are prepared."""
+
 OLD = {
     "cifar10": ("higher", None),
     "imdb": ("higher", 0.5),
     "ogbn-arxiv": ("higher", 0.3134),
-    "house-price": ("lower", 1e10),
-    "spaceship-titanic": ("higher", 0.5),
+    "house-price": ("lower", None),
+    "spaceship-titanic": ("higher", None),
     "amp-parkinsons-disease-progression-prediction": ("lower", None),
     "feedback": ("lower", None),
-    "fathomnet": ("higher", 1e-10),
+    "fathomnet": ("higher", None),
     "identify-contrails": ("higher", None),
     "CLRS": ("higher", None),
     "babylm": ("lower", None),
@@ -24,7 +31,7 @@ OLD = {
     "bibtex-generation": ("higher", None),
     "literature-review-tool": ("higher", None),
 }
-"""Directions and constant baselines of the old benchmark's plots."""
+"""Directions of the old benchmark's plots, and those of its constant baselines that are scores of an answer."""
 
 
 def test_every_task_of_the_old_benchmark_has_a_manifest():
@@ -33,7 +40,7 @@ def test_every_task_of_the_old_benchmark_has_a_manifest():
     for key, entry in tasks.items():
         assert entry.folder == f"$AGML_AGENT_TASKS/{key}"
         assert "AGML_AGENT_TASKS" in entry.preparation.note
-        assert entry.warnings
+        assert entry.warnings or entry.exposed
         assert entry.source
         assert (entry.metric is None) or entry.metric in METRICS
         assert (entry.metric is None) or METRICS[entry.metric].direction == entry.direction
@@ -48,6 +55,30 @@ def test_every_task_of_the_old_benchmark_has_a_manifest():
         "llama-inference", "bibtex-generation", "literature-review-tool",
     }  # fmt: skip
     assert {entry.preparation.by for entry in tasks.values()} - {None} == set(SPLITS)
+
+
+def test_where_answers_can_be_seen_or_scores_made_up_the_manifest_says_so():
+    assert {entry.key for entry in load_agents().tasks if entry.exposed} == {
+        "cifar10", "CLRS", "babylm", "vectorization",
+    }  # fmt: skip
+
+
+def test_every_scored_task_of_the_old_benchmark_has_a_reference_or_the_docs_say_why_not():
+    scored = {entry.key: entry for entry in load_agents().tasks if entry.folder and entry.scored}
+    published = {key for key, entry in scored.items() if entry.reference is not None}
+    told = dict(re.findall(r"^\| (`.+`) \| (.*) \|$", DOC.partition("| key | reference |")[2], re.M))
+    with_one, without = set(), set()
+    for keys, said in told.items():
+        for key in re.findall("`([^`]+)`", keys):
+            is_without = (
+                f"| {keys} | {said} |" in DOC.partition("| without a reference | why |")[2].partition("\n\n")[0]
+            )
+            (without if is_without else with_one).add(key)
+            if key in published:
+                assert said.startswith(f"{scored[key].reference:g}, ") and "arXiv:" in said
+    assert with_one == published | MEASURED
+    assert without == set(scored) - with_one
+    assert published == {"cifar10", "imdb", "ogbn-arxiv", "CLRS"}
 
 
 def test_two_tasks_need_nothing_but_the_package():
@@ -83,6 +114,8 @@ def test_a_folder_whose_variable_is_not_set_says_where_to_get_it(monkeypatch):
         ({"folder": "x", "metric": "accuracy", "submission": {"file": "x.parquet"}}, "ends in .csv, .json, .npz"),
         ({"folder": "x", "metric": "accuracy", "submission": {"columns": {}}}, "either `columns` or"),
         ({"folder": "x", "metric": "accuracy", "submission": {"separator": ";;"}}, "at most 1 character"),
+        ({"folder": "x", "valid_above": 1.0, "valid_below": 1}, "no score is above"),
+        ({"folder": "x", "valid_below": 1e10, "baseline": 1e10}, "below 1e\\+10"),
         ({"key": "Tasks", "folder": "x"}, "folder of prepared tasks"),
     ],
 )

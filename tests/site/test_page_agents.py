@@ -10,6 +10,7 @@ from agml_assets.site.page_agents import agents_data, draw_plots, pairs_of, plot
 from agml_assets.site.page_sources import read_agents, remove_old_trials
 from agml_assets.site.pages import SiteData, build_pages
 from agml_assets.store import PLATFORM, ArtifactStore, dump_json
+from tests.agents.invented_trials import document
 from tests.site import invented_agents as invented
 from tests.site.test_pages import data_of, run, unpack  # noqa: F401
 
@@ -61,6 +62,14 @@ def test_tasks_carry_baseline_direction_warnings_and_why_they_decide_nothing(sho
     assert unpack(tasks["direction"])[soil] == "lower"
     assert [tasks["warnings"]["texts"][at] for at in tasks["warnings"]["at"][crop]] == ["Labels are public."]
     assert "about 0" in unpack(tasks["undecidable"])[zero] and not tasks["in_mean"][zero]
+    assert "about 0" in unpack(tasks["why_not_in_mean"])[zero] and tasks["in_mean"][crop]
+
+
+def test_a_page_says_that_a_task_is_exposed():
+    why = "The labels lie among the public data."
+    found = invented.results([document([0.9], exposed=why)])
+    assert unpack(agents_data(found)["tasks"]["why_not_in_mean"]) == [why]
+    assert trials_data(found.evaluations["crop", "react"])["warnings"] == [why]
 
 
 def test_a_trial_carries_its_ending_errors_scores_and_trace(trials):

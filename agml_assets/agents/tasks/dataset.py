@@ -46,6 +46,7 @@ LEAST_IMAGES = 40
 """Fewer make no task: more than a quarter of the labels would be changed, and a split would test a handful."""
 
 _LEAST_TESTED = 5
+_LARGE_ERROR = 0.05  # half of what an improvement by a tenth can be
 _MOST_IMAGES = 20_000  # 245 MB at 64 pixels; of larger datasets so many are drawn
 _BLOCK = 256  # images scaled at once
 
@@ -241,6 +242,21 @@ def _make_classifier(entry: AgentTaskEntry, bench: DatasetWorkspace, images: _Im
         problem,
         public=("data",),
         reference=_probe(images, train, test, metric),
+        warnings=few_tested(len(test)),
+    )
+
+
+def few_tested(n: int) -> tuple[str, ...]:
+    """Return a warning where so few images are tested that a success may be chance; else none.
+
+    The standard error of a share is at most sqrt(0.5 * 0.5 / n).
+    """
+    error = 0.5 / n**0.5
+    if error <= _LARGE_ERROR:
+        return ()
+    return (
+        f"Only {n} images are tested: the standard error of a share of them is up to {error:.2f}, so that a "
+        "success may be chance.",
     )
 
 

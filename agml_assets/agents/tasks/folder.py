@@ -23,7 +23,7 @@ from agml_assets.agents.sandbox.execute import run_confined
 from agml_assets.agents.sandbox.paths import walk
 from agml_assets.agents.submission import InvalidSubmission
 from agml_assets.agents.task import AgentTask, Verdict
-from agml_assets.agents.tasks.splits import SPLITS, Split
+from agml_assets.agents.tasks.splits import SPLITS, Published, Split
 from agml_assets.agents.tasks.stage import (
     Made,
     Stage,
@@ -90,14 +90,15 @@ def make_from_folder(entry: AgentTaskEntry, stage: Stage, *, python: Path) -> Ma
         refuse_links_outside(work / "env", entry.key)
     patterns = read_patterns(work / "scripts")
     problem = (work / "scripts" / "research_problem.txt").read_text(encoding="utf-8-sig")
-    public: list[str] = []
+    made = Published([])
     if split is not None:
-        public, note = split.make(entry, work / "env", stage)
-        problem += f"\n{note}\n" if note else ""
+        made = split.make(entry, work / "env", stage)
+        problem += f"\n{made.note}\n" if made.note else ""
     elif entry.scored and entry.metric is not None:
         stage.write_answers(_read_answers(entry, work / "scripts"))
     elif entry.scored:
         _keep_scorer(entry, work, stage)
+    public = list(made.parts)
     for part in protected_parts(work / "env", patterns):
         if part not in public:
             (stage.public / part).parent.mkdir(parents=True, exist_ok=True)
@@ -106,7 +107,15 @@ def make_from_folder(entry: AgentTaskEntry, stage: Stage, *, python: Path) -> Ma
     shutil.rmtree(stage.env)
     (work / "env").rename(stage.env)
     shutil.rmtree(work)
-    return Made(entry, problem, tuple(sorted(public)), patterns)
+    return Made(
+        entry,
+        problem,
+        tuple(sorted(public)),
+        patterns,
+        reference=made.reference,
+        baseline=made.baseline,
+        guess=made.guess,
+    )
 
 
 def folder_identity(entry: AgentTaskEntry, known: Mapping[str, str]) -> dict[str, str]:

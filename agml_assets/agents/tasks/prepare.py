@@ -31,9 +31,10 @@ MARKER = "prepared.json"
 _PARTS = ("env", "public", "private")
 _SAID = {
     *("identity", "source", "content", "state", "digest"),
-    *("problem", "read_only", "public", "decided", "reference", "hidden"),
+    *("problem", "read_only", "public", "decided", "reference", "measured", "warnings", "hidden"),
 }
-_VERSION = "1"  # changed whenever the code would make other files from the same source
+_DECIDED = {"metric", "direction", "submission", "valid_above", "valid_below"}  # what a score means
+_VERSION = "2"  # changed whenever the code would make other files from the same source
 
 
 def prepare_task(
@@ -133,7 +134,11 @@ def _identity(
     else:
         source = dict(folder_identity(entry, marker["source"] if marker is not None else {}))
     manifest = entry.model_dump(
-        mode="json", include={"dataset", "goal", "metric", "direction", "submission", "scored", "preparation"}
+        mode="json",
+        include={
+            *("dataset", "goal", "metric", "direction", "submission", "scored", "preparation"),
+            *("valid_above", "valid_below"),
+        },
     )
     return _digest([_VERSION, source["content"], manifest]), source
 
@@ -141,7 +146,7 @@ def _identity(
 def _describe(made: Made, place: Path) -> dict[str, Any]:
     """Return what the marker says of a task whose files are in place."""
     folders = [place / part for part in _PARTS]
-    decided = made.entry.model_dump(mode="json", include={"metric", "direction", "submission"})
+    decided = made.entry.model_dump(mode="json", include=_DECIDED)
     content = content_digest(folders)
     told = {"problem": made.problem, "read_only": list(made.read_only), "public": list(made.public)}
     return {
@@ -151,6 +156,8 @@ def _describe(made: Made, place: Path) -> dict[str, Any]:
         **told,
         "decided": decided,
         "reference": made.reference,
+        "measured": {"baseline": made.baseline, "baseline_guess": made.guess} if made.baseline is not None else {},
+        "warnings": list(made.warnings),
     }
 
 
@@ -168,7 +175,10 @@ def _changed(marker: Mapping[str, Any], place: Path, identity: str) -> str:
 
 
 def _open(entry: AgentTaskEntry, workspace: Workspace, place: Path, marker: Mapping[str, Any]) -> AgentTask:
-    known = AgentTaskEntry.model_validate({**entry.model_dump(), **marker["decided"]}, strict=False)
+    warnings = (*entry.warnings, *marker["warnings"])
+    known = AgentTaskEntry.model_validate(
+        {**entry.model_dump(), **marker["decided"], **marker["measured"], "warnings": warnings}, strict=False
+    )
     hidden = [Path(path) for path in marker["hidden"]]
     if entry.dataset is not None and entry.dataset != DIGITS:
         hidden += dataset_hidden(entry, workspace)

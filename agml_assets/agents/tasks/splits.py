@@ -4,10 +4,12 @@ Each split takes what was downloaded, or what a task's own `prepare.py` made, an
 that its scores stay comparable. Downloads are in `kaggle` and `fathomnet`.
 """
 
+import gzip
 import json
 import pickletools
 import random
 import shutil
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,9 +18,10 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from jaxtyping import Int
+from blake3 import blake3
+from jaxtyping import Int, Shaped
 
-from agml_assets.agents.metrics import write_mask
+from agml_assets.agents.metrics import MOST_CATEGORIES, find_metric, read_categories, write_mask
 from agml_assets.agents.tasks.fathomnet import download_images
 from agml_assets.agents.tasks.kaggle import download_competition, extract
 from agml_assets.agents.tasks.stage import Stage, link_or_copy
@@ -27,12 +30,35 @@ from agml_assets.registry.agents import AgentTaskEntry
 
 ESSAY_SCORES = ("cohesion", "syntax", "vocabulary", "phraseology", "grammar", "conventions")
 
+MOST_VALUES = 50
+"""Different texts in a column that is still one of categories."""
+
 _SEED = 42  # of every random split of the old benchmark
 _LAST_VISIT = 108  # months: Kaggle's predictions of Parkinson's go no further
 _WAITS = (0, 6, 12, 24)  # months ahead
 _SCALES = (1, 2, 3, 4)  # parts of the UPDRS
 _MASKS = "human_pixel_masks.npy"
 _CIFAR_TESTED = 10_000
+_GRAPH_PARTS = ("mapping", "raw", "split")  # of OGB's folder, beside what its loader processed
+
+
+@dataclass(frozen=True)
+class Published:
+    """What a split made.
+
+    Attributes:
+        parts: Public files and folders, by their path in the workspace.
+        note: A sentence that is added to what the agent is told.
+        baseline: Score of a guess where the starter code does not run; None where it does.
+        guess: What is guessed for it.
+        reference: Score of a good solution that was measured on this split.
+    """
+
+    parts: list[str]
+    note: str = ""
+    baseline: float | None = None
+    guess: str = ""
+    reference: float | None = None
 
 
 @dataclass(frozen=True)
@@ -40,12 +66,11 @@ class Split:
     """How a task's data is split.
 
     Attributes:
-        make: Takes the manifest, the copy of `env/` and the stage; writes public files and answers; returns
-            the public parts and a sentence that is added to what the agent is told.
+        make: Takes the manifest, the copy of `env/` and the stage; writes public files and answers.
         after_prepare: Whether it needs what the folder's own `prepare.py` makes.
     """
 
-    make: Callable[[AgentTaskEntry, Path, Stage], tuple[list[str], str]]
+    make: Callable[[AgentTaskEntry, Path, Stage], Published]
     after_prepare: bool = False
 
 
@@ -230,36 +255,89 @@ def _move(source: Path, stage: Stage, name: str) -> None:
 
 def _make_table(
     entry: AgentTaskEntry, env: Path, stage: Stage, *, id_column: str, target: str, kind: Any, described: bool
-) -> tuple[list[str], str]:
+) -> Published:
     """Hold out the last fifth of a competition's training table."""
     found = _extracted(entry, stage)
     parts = split_tail(read_table(found / "train.csv"), 0.8, [target], id_column)
     _publish(stage, {"train": parts.train, "test": parts.test})
     typed = pl.col(target).str.to_lowercase() == "true" if kind == pl.Boolean else pl.col(target).cast(kind)
-    stage.write_answers(parts.answers.with_columns(typed.alias(target)))
+    answers = parts.answers.with_columns(typed.alias(target))
+    stage.write_answers(answers)
     if described:
         _move(found / "data_description.txt", stage, "data_description.txt")
-    return ["train.csv", "test.csv", *(["data_description.txt"] if described else [])], ""
+    known = parts.train.select(typed.alias(target)).to_series()
+    guess = known.median() if kind == pl.Float64 else known.mode().sort()[0]
+    boosted = boosted_trees(parts.train.drop(id_column, target), known.to_numpy(), parts.test.drop(id_column))
+    return Published(
+        ["train.csv", "test.csv", *(["data_description.txt"] if described else [])],
+        baseline=_score(entry, answers.select(target), pl.DataFrame({target: [guess] * answers.height})),
+        guess="the median of the training examples for all"
+        if kind == pl.Float64
+        else "the commonest class of the training examples for all",
+        reference=_score(entry, answers.select(target), pl.DataFrame({target: boosted})),
+    )
 
 
-def _make_parkinsons(entry: AgentTaskEntry, env: Path, stage: Stage) -> tuple[list[str], str]:
+def _score(entry: AgentTaskEntry, answers: pl.DataFrame, given: pl.DataFrame) -> float:
+    assert entry.metric is not None
+    return find_metric(entry.metric, entry.key).measure(answers, given)
+
+
+def boosted_trees(
+    train: pl.DataFrame, known: Shaped[np.ndarray, " n"], test: pl.DataFrame
+) -> Shaped[np.ndarray, " m"]:
+    """Return what gradient-boosted trees predict: the good solution that a table's scores are held against.
+
+    A column is of numbers, where all its values are; else of categories, and left out where there are more than
+    `MOST_VALUES` of them, as names and numbers of cabins are. `NA` and nothing are missing.
+
+    Args:
+        train: Training examples, as text, without id and answer.
+        known: Their answers: truths, or numbers, of which the absolute error is made small.
+        test: Examples to predict.
+    """
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+    columns, categorical = [], []
+    for name in train.columns:
+        texts = [table[name].replace({"NA": None, "": None}) for table in (train, test)]
+        numbers = [text.cast(pl.Float64, strict=False) for text in texts]
+        if is_text := numbers[0].null_count() > texts[0].null_count():
+            values = texts[0].drop_nulls().unique().sort().to_list()
+            if len(values) > MOST_VALUES:
+                continue
+            codes = {value: float(place) for place, value in enumerate(values)}
+            numbers = [text.replace_strict(codes, default=None, return_dtype=pl.Float64) for text in texts]
+        elif numbers[0].drop_nulls().n_unique() < 2:  # tells nothing, and scikit-learn cannot bin it
+            continue
+        columns.append([column.fill_null(np.nan).to_numpy() for column in numbers])
+        categorical.append(is_text)
+    learned, asked = (np.stack(part, axis=1) for part in zip(*columns, strict=True))
+    settings = {"categorical_features": categorical, "random_state": _SEED}
+    if known.dtype == bool:
+        return HistGradientBoostingClassifier(**settings).fit(learned, known).predict(asked)
+    return HistGradientBoostingRegressor(loss="absolute_error", **settings).fit(learned, known).predict(asked)
+
+
+def _make_parkinsons(entry: AgentTaskEntry, env: Path, stage: Stage) -> Published:
     found = _extracted(entry, stage)
     names = ("train_proteins", "train_clinical_data", "train_peptides", "supplemental_clinical_data")
     public, answers = parkinsons_tables({name: read_table(found / f"{name}.csv") for name in names})
     _publish(stage, public)
     stage.write_answers(answers)
-    return [*(f"{name}.csv" for name in names), "example_test_files"], ""
+    return Published([*(f"{name}.csv" for name in names), "example_test_files"])
 
 
-def _make_feedback(entry: AgentTaskEntry, env: Path, stage: Stage) -> tuple[list[str], str]:
+def _make_feedback(entry: AgentTaskEntry, env: Path, stage: Stage) -> Published:
     essays = read_table(_extracted(entry, stage) / "train.csv")
     parts = split_tail(essays[shuffled(essays.height)], 0.98, ESSAY_SCORES, None)
     _publish(stage, {"train": parts.train, "test": parts.test})
     stage.write_answers(parts.answers.cast(pl.Float64))
-    return ["train.csv", "test.csv"], "The rows of `submission.csv` stand in the order of `test.csv`."
+    note = "The rows of `submission.csv` stand in the order of `test.csv`."
+    return Published(["train.csv", "test.csv"], note)
 
 
-def _make_fathomnet(entry: AgentTaskEntry, env: Path, stage: Stage) -> tuple[list[str], str]:
+def _make_fathomnet(entry: AgentTaskEntry, env: Path, stage: Stage) -> Published:
     found = _extracted(entry, stage)
     listed = read_table(found / "multilabel_classification" / "train.csv")
     cut = int(listed.height * 0.98)
@@ -279,12 +357,21 @@ def _make_fathomnet(entry: AgentTaskEntry, env: Path, stage: Stage) -> tuple[lis
         link_or_copy(stage.images / image["file_name"], stage.public / "images" / image["file_name"])
     _move(found / "category_key.csv", stage, "category_key.csv")
     # Images of the training set: none of them is out of sample.
-    stage.write_answers(test.select("id", "categories", pl.lit(0.0).alias("osd")))
+    answers = test.select("id", "categories", pl.lit(0.0).alias("osd"))
+    stage.write_answers(answers)
+    counts = Counter(one for text in train["categories"] for one in set(read_categories(text)))
+    commonest = sorted(counts, key=lambda one: (-counts[one], one))[:MOST_CATEGORIES]
+    guess = pl.DataFrame({"categories": [" ".join(map(str, commonest))] * test.height, "osd": [0.5] * test.height})
     note = "All test images come from the competition's training set, so `osd` does not count; give any number."
-    return ["multilabel_classification", "object_detection", "images", "category_key.csv"], note
+    return Published(
+        ["multilabel_classification", "object_detection", "images", "category_key.csv"],
+        note,
+        baseline=_score(entry, answers.drop("id"), guess),
+        guess=f"the {MOST_CATEGORIES} commonest categories of the training images for all",
+    )
 
 
-def _make_contrails(entry: AgentTaskEntry, env: Path, stage: Stage) -> tuple[list[str], str]:
+def _make_contrails(entry: AgentTaskEntry, env: Path, stage: Stage) -> Published:
     wanted = ("train/", "validation/", "train_metadata.json", "validation_metadata.json")
     found = _extracted(entry, stage, lambda name: name.startswith(wanted))
     records = sorted(path for path in (found / "validation").iterdir() if path.is_dir())
@@ -302,7 +389,8 @@ def _make_contrails(entry: AgentTaskEntry, env: Path, stage: Stage) -> tuple[lis
     _move(found / "validation_metadata.json", stage, "validation_metadata.json")
     _publish(stage, {"sample_submission": answers.with_columns(encoded_pixels=pl.lit("-"))})
     stage.write_answers(answers)
-    return ["train", "test", "train_metadata.json", "validation_metadata.json", "sample_submission.csv"], ""
+    metadata = ("train_metadata.json", "validation_metadata.json")
+    return Published(["train", "test", *metadata, "sample_submission.csv"])
 
 
 def _read_mask(file: Path) -> np.ndarray:
@@ -310,7 +398,7 @@ def _read_mask(file: Path) -> np.ndarray:
     return np.asarray(mask.reshape(mask.shape[:2]) > 0).T.reshape(-1)  # the encoding runs down the columns
 
 
-def _make_cifar10(entry: AgentTaskEntry, env: Path, stage: Stage) -> tuple[list[str], str]:
+def _make_cifar10(entry: AgentTaskEntry, env: Path, stage: Stage) -> Published:
     batch = env / "data" / "cifar-10-batches-py" / "test_batch"
     try:
         labels = read_pickled_labels(batch.read_bytes())
@@ -322,10 +410,10 @@ def _make_cifar10(entry: AgentTaskEntry, env: Path, stage: Stage) -> tuple[list[
         )
     stage.write_answers(pl.DataFrame({"": [str(place) for place in range(len(labels))], "label": labels}))
     shutil.move(env / "data", stage.public / "data")
-    return ["data"], ""
+    return Published(["data"])
 
 
-def _make_imdb(entry: AgentTaskEntry, env: Path, stage: Stage) -> tuple[list[str], str]:
+def _make_imdb(entry: AgentTaskEntry, env: Path, stage: Stage) -> Published:
     from datasets import load_dataset
 
     try:
@@ -340,32 +428,68 @@ def _make_imdb(entry: AgentTaskEntry, env: Path, stage: Stage) -> tuple[list[str
     return publish_reviews(tables["train"], tables["test"], stage)
 
 
-def publish_reviews(train: pl.DataFrame, test: pl.DataFrame, stage: Stage) -> tuple[list[str], str]:
-    """Write reviews: `text` and `label` to learn from, `text` and `idx` to predict, whose labels are private."""
+def publish_reviews(train: pl.DataFrame, test: pl.DataFrame, stage: Stage) -> Published:
+    """Write reviews: `text` and `label` to learn from, `text` and `idx` to predict, whose labels are private.
+
+    Both are put into another order first: the hub lists them by label, so that their numbers would tell it.
+    """
     (stage.public / "data").mkdir()
-    train.write_parquet(stage.public / "data" / "train.parquet")
-    numbered = test.with_row_index("idx").with_columns(pl.col("idx").cast(pl.String))
+    train[_order_by_content(train)].write_parquet(stage.public / "data" / "train.parquet")
+    mixed = test[_order_by_content(test)]
+    numbered = mixed.with_row_index("idx").with_columns(pl.col("idx").cast(pl.String))
     numbered.select("idx", "text").write_parquet(stage.public / "data" / "test.parquet")
     stage.write_answers(numbered.select("idx", pl.col("label").cast(pl.Int64)))
     note = (
         "There is no network: read the reviews from `data/train.parquet` (`text`, `label`) and "
         "`data/test.parquet` (`idx`, `text`) in place of the hub."
     )
-    return ["data"], note
+    return Published(["data"], note)
 
 
-def _make_arxiv(entry: AgentTaskEntry, env: Path, stage: Stage) -> tuple[list[str], str]:
+def _order_by_content(table: pl.DataFrame) -> Int[np.ndarray, " n"]:
+    """Return an order of rows drawn from all that a table holds: who lacks its labels cannot draw it again."""
+    content = blake3(json.dumps(table.to_dict(as_series=False), sort_keys=True).encode()).hexdigest()
+    return np.random.default_rng(int(content[:16], 16)).permutation(table.height)
+
+
+def _make_arxiv(entry: AgentTaskEntry, env: Path, stage: Stage) -> Published:
+    """Publish raw data and split alone, labels of test nodes overwritten.
+
+    The copy that OGB's loader has processed holds all labels, so it is left out. The loader makes it anew beside
+    the read-only parts: their folder, with the note of the release that it asks for, is part of the workspace.
+    """
     folder = env / "networks" / "ogbn_arxiv"
+    label_file = folder / "raw" / "node-label.csv.gz"
     try:
-        labels = pl.read_csv(folder / "raw" / "node-label.csv.gz", has_header=False).to_series(0)
-        tested = pl.read_csv(folder / "split" / "time" / "test.csv.gz", has_header=False).to_series(0)
+        labels = pl.read_csv(label_file, has_header=False).to_series(0).cast(pl.Int64).to_numpy().copy()
+        trained, tested = (
+            pl.read_csv(folder / "split" / "time" / f"{part}.csv.gz", has_header=False).to_series(0).to_numpy()
+            for part in ("train", "test")
+        )
     except (OSError, pl.exceptions.PolarsError) as error:
         raise UserError(
             f"Task {entry.key!r}: {folder} lacks labels or split ({error}). {entry.preparation.note}"
         ) from None
-    stage.write_answers(pl.DataFrame({"0": labels[tested].cast(pl.Int64)}))
-    shutil.move(env / "networks", stage.public / "networks")
-    return ["networks"], "The rows of `submission.csv` stand in the order of the data set's test nodes."
+    stage.write_answers(pl.DataFrame({"0": labels[tested]}))
+    commonest = int(np.bincount(labels[trained]).argmax())
+    labels[tested] = commonest
+    # Without the time of writing: the same labels make the same task.
+    label_file.write_bytes(gzip.compress("".join(f"{label}\n" for label in labels).encode(), mtime=0))
+    public = [f"networks/ogbn_arxiv/{part}" for part in _GRAPH_PARTS if (folder / part).is_dir()]
+    for part in public:
+        (stage.public / part).parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(env / part, stage.public / part)
+    releases = {file.name: file.read_bytes() for file in folder.glob("RELEASE_*.txt")}
+    shutil.rmtree(env / "networks")
+    folder.mkdir(parents=True)
+    for name, content in releases.items():
+        (folder / name).write_bytes(content)
+    note = (
+        "The rows of `submission.csv` stand in the order of the data set's test nodes. Their labels are unknown: "
+        f"in the label file each of them is {commonest}, the commonest of the training nodes. An accuracy on test "
+        "nodes that is computed from it means nothing; use the validation nodes."
+    )
+    return Published(public, note)
 
 
 SPLITS: dict[str, Split] = {

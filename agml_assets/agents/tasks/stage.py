@@ -71,6 +71,9 @@ class Made:
         public: Files and folders below the stage's `public` that appear in the workspace under the same path.
         read_only: As `AgentTask.read_only`.
         reference: Score of a good solution, measured; None where it was not.
+        baseline: Score of a guess where the starter code does not run; None where it was not measured.
+        guess: What is guessed for it.
+        warnings: What makes its scores doubtful and only shows when it is made.
         hidden: As `AgentTask.hidden`, beside what the package knows by itself.
     """
 
@@ -79,6 +82,9 @@ class Made:
     public: tuple[str, ...]
     read_only: tuple[str, ...] = ()
     reference: float | None = None
+    baseline: float | None = None
+    guess: str = ""
+    warnings: tuple[str, ...] = ()
     hidden: tuple[Path, ...] = ()
 
 

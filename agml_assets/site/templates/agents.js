@@ -182,11 +182,12 @@
     {name: "Metric", cell: row => [metricName(textAt(tasks.metric, row)), make("br"), muted(`${textAt(tasks.direction, row)} is better`)]},
     {name: "Starter code", number: true, cell: row => [score(tasks.baseline[row]), make("br"), muted(baselineSource(row))]},
     {name: "Reference", number: true, cell: row => score(tasks.reference[row])},
-    {name: "In the mean", cell: row => tasks.in_mean[row] ? "yes" : textAt(tasks.success_by, row) === null ? `no: ${textAt(tasks.undecidable, row)}` : "no: few agents have it"},
+    {name: "In the mean", css: "wide", cell: row => tasks.in_mean[row] ? "yes" : make("bdi", {}, `no: ${textAt(tasks.why_not_in_mean, row)}`)},
     {name: "Warnings and notes", css: "wide", cell: row => notesOf(row)},
   ]).show(taskRows);
   function baselineSource(row) {
     if (tasks.baseline[row] === null) return "not measured";
+    if (textAt(tasks.baseline_source, row) === "guess") return "a guess's, see notes";
     if (!tasks.measured[row]) return "as stated, not measured";
     return `measured, ${plural(tasks.measured[row], "trial")}${tasks.spread[row] === null ? "" : `, SD ${score(tasks.spread[row])}`}`;
   }

@@ -11,7 +11,7 @@ import pytest
 
 from agml_assets.agents.scoring import judge
 from agml_assets.agents.submission import read_answers
-from agml_assets.agents.tasks.dataset import FLIPPED_SHARE, LEAST_FLIPPED, NEEDED, flip_labels
+from agml_assets.agents.tasks.dataset import FLIPPED_SHARE, LEAST_FLIPPED, NEEDED, few_tested, flip_labels
 from agml_assets.agents.tasks.prepare import open_task, prepare_task
 from agml_assets.dataset.artifacts import IMAGE_INDEX, PIXEL_HASHES, PIXELS
 from agml_assets.embeddings.artifacts import DUPLICATE_GROUPS, EMBEDDINGS, NEIGHBORS
@@ -74,6 +74,17 @@ def test_a_classifiers_images_are_those_of_the_dataset_with_their_labels(bench, 
     assert rows != sorted(rows)
     assert test.files == ["images", "ids"]
     assert json.loads((data / "classes.json").read_text()) == list(CLASSES)
+
+
+def test_a_task_of_few_test_images_warns_that_success_may_be_chance(classifier, mislabelled):
+    n = len(read_answers(classifier))
+    assert classifier.entry.warnings == few_tested(n)
+    assert few_tested(25) == (
+        "Only 25 images are tested: the standard error of a share of them is up to 0.10, so that a success may be "
+        "chance.",
+    )
+    assert (few_tested(100), len(few_tested(99))) == ((), 1)
+    assert mislabelled.entry.warnings == ()
 
 
 def test_copies_never_straddle_the_parts(tmp_path):

@@ -15,11 +15,12 @@ import pandas as pd
 import polars as pl
 import pytest
 
+from agml_assets.agents.evaluation import baseline_of
 from agml_assets.agents.metrics import METRICS, read_mask
 from agml_assets.agents.scoring import judge
 from agml_assets.agents.submission import read_answers
 from agml_assets.agents.tasks import splits
-from agml_assets.agents.tasks.prepare import prepare_task
+from agml_assets.agents.tasks.prepare import open_task, prepare_task
 from agml_assets.agents.tasks.stage import Stage
 from agml_assets.errors import UserError
 from agml_assets.registry.agents import load_agents
@@ -78,10 +79,15 @@ def test_the_last_fifth_of_the_houses_is_held_out(prepared, tmp_path):
     (tmp_path / "w").mkdir()
     (tmp_path / "w" / "submission.csv").write_text("Id,SalePrice\n11,1011\n10,1010\n9,1012\n")
     assert judge(task, tmp_path / "w").score == 1
+    # The median of 1001 to 1008 is 1004.5: off by 4.5, 5.5 and 6.5.
+    assert task.entry.baseline == 5.5
+    assert "the median" in task.entry.baseline_guess
+    # Eight houses are too few to split: the trees guess the median too.
+    assert task.reference == 5.5
 
 
 def test_passengers_are_transported_or_not(prepared, tmp_path):
-    rows = [f"{i:04}_01,Earth,{i % 2 == 0}" for i in range(10)]
+    rows = [f"{i:04}_01,Earth,{i % 2 == 0 or i == 1}" for i in range(10)]
     task = prepared("spaceship-titanic", {"train.csv": "\n".join(["PassengerId,Home,Transported", *rows])})
     assert read_answers(task).to_dict(as_series=False) == {
         "PassengerId": ["0008_01", "0009_01"],
@@ -90,6 +96,53 @@ def test_passengers_are_transported_or_not(prepared, tmp_path):
     (tmp_path / "w").mkdir()
     (tmp_path / "w" / "submission.csv").write_text("PassengerId,Transported\n0008_01,True\n0009_01,True\n")
     assert judge(task, tmp_path / "w").score == 0.5
+    # Five of the first eight were transported: True is guessed of both, and right of one.
+    assert task.entry.baseline == 0.5
+    assert "commonest class" in task.entry.baseline_guess
+
+
+def test_the_commonest_class_is_guessed_and_trees_do_better(prepared):
+    # Of the first 80, 60 sleep and are transported; of the 20 that are tested, 5.
+    asleep = [i % 4 != 0 if i < 80 else i % 4 == 0 for i in range(100)]
+    rows = [f"{i:04}_01,Name {i},{sleeps},,{sleeps}" for i, sleeps in enumerate(asleep)]
+    task = prepared(
+        "spaceship-titanic", {"train.csv": "\n".join(["PassengerId,Name,Asleep,Age,Transported", *rows])}
+    )
+    assert task.entry.baseline == 0.25
+    assert task.reference == 1
+
+
+def test_a_measured_baseline_is_known_of_the_opened_task_and_said_to_be_a_guess(prepared):
+    rows = [f"{i},x,{1000 + i}" for i in range(1, 12)]
+    task = prepared(
+        "house-price", {"train.csv": "\n".join(["Id,Street,SalePrice", *rows]), "data_description.txt": ""}
+    )
+    workspace = Workspace(DatasetRegistry(()), Settings(), ArtifactStore(task.env.parents[4]))
+    assert open_task(load_agents().task("house-price"), workspace) == task
+    found = baseline_of(task.entry, task.digest, [])
+    assert (found.value, found.source) == (5.5, "guess")
+    assert found.note == (
+        "the starter code does not run; its place is taken by a guess: the median of the training examples for all"
+    )
+
+
+def test_trees_take_numbers_as_numbers_and_few_texts_as_categories():
+    n = 400
+    train = pl.DataFrame(
+        {
+            "size": ["NA" if i % 50 == 0 else str(i) for i in range(n)],
+            "kind": ["ab"[i % 2] for i in range(n)],
+            "name": [f"n{i}" for i in range(n)],
+            "none": [""] * n,
+            "same": ["1"] * n,
+        }
+    )
+    test = pl.DataFrame({"size": ["100.5", "300"], "kind": ["a", "never seen"], "name": ["n1", "new"]})
+    test = test.with_columns(none=pl.lit("4"), same=pl.lit("2"))
+    found = splits.boosted_trees(train, np.arange(n) + 1000.0 * (np.arange(n) % 2), test)
+    assert found[0] == pytest.approx(100, abs=40)
+    yes = splits.boosted_trees(train, np.arange(n) % 2 == 1, test.with_columns(kind=pl.Series(["b", "a"])))
+    assert yes.tolist() == [True, False]
 
 
 def test_essays_are_drawn_as_pandas_does(prepared):
@@ -197,6 +250,10 @@ def test_test_images_of_fathomnet_have_no_annotations_and_the_truth_is_fixed(pre
         {"categories": [c.strip("[]").replace(",", "") for c in answers["categories"]], "osd": [0.5]}
     )
     assert METRICS["fathomnet_score"].measure(answers.drop("id"), given) == 1
+    # Category 3 is the commonest and one of two right ones; the other is in no training image.
+    assert answers["categories"].to_list() != ["[3.0, 3.0]"]
+    assert task.entry.baseline == 0.5
+    assert "20 commonest categories" in task.entry.baseline_guess
 
 
 def array(values):
@@ -263,30 +320,94 @@ def test_another_cifar_is_refused(prepared):
         prepared("cifar10", env={"data/cifar-10-batches-py/test_batch": pickle.dumps({"labels": [1, 2, 3]})})
 
 
+def arxiv_files():
+    """Return the files of a graph of seven nodes as OGB's loader leaves them."""
+    folder = "networks/ogbn_arxiv"
+    return {
+        f"{folder}/raw/node-label.csv.gz": gzip.compress(b"4\n5\n6\n17\n4\n3\n3\n"),
+        f"{folder}/raw/edge.csv.gz": gzip.compress(b"0,1\n"),
+        f"{folder}/split/time/train.csv.gz": gzip.compress(b"0\n2\n4\n"),
+        f"{folder}/split/time/valid.csv.gz": gzip.compress(b"5\n6\n"),
+        f"{folder}/split/time/test.csv.gz": gzip.compress(b"3\n1\n"),
+        f"{folder}/mapping/README.md": "what nodes are",
+        f"{folder}/processed/geometric_data_processed.pt": "labels 17 and 5",
+        f"{folder}/RELEASE_v1.txt": "first",
+        "networks/arxiv.zip": "labels 17 and 5",
+    }
+
+
 def test_arxiv_is_scored_by_the_labels_of_its_test_nodes(prepared):
-    task = prepared(
-        "ogbn-arxiv",
-        env={
-            "networks/ogbn_arxiv/raw/node-label.csv.gz": gzip.compress(b"4\n5\n6\n7\n"),
-            "networks/ogbn_arxiv/split/time/test.csv.gz": gzip.compress(b"3\n1\n"),
-        },
-    )
-    assert read_answers(task).to_dict(as_series=False) == {"0": [7, 5]}
-    assert list(task.public) == ["networks"]
+    task = prepared("ogbn-arxiv", env=arxiv_files())
+    assert read_answers(task).to_dict(as_series=False) == {"0": [17, 5]}
+    assert list(task.public) == [f"networks/ogbn_arxiv/{part}" for part in ("mapping", "raw", "split")]
 
 
-def test_reviews_to_predict_have_no_labels(tmp_path):
-    stage = Stage(tmp_path / "s", tmp_path / "d", tmp_path / "i")
-    stage.make()
-    train = pl.DataFrame({"text": ["good", "bad"], "label": [1, 0]})
-    public, note = splits.publish_reviews(train, pl.DataFrame({"text": ["fine"], "label": [1]}), stage)
-    assert public == ["data"]
-    assert "no network" in note
+def test_no_label_of_a_test_node_of_arxiv_is_published(prepared):
+    task = prepared("ogbn-arxiv", env=arxiv_files())
+    labels = task.public["networks/ogbn_arxiv/raw"] / "node-label.csv.gz"
+    # Nodes 3 and 1 are tested; 4 is the commonest label of the nodes 0, 2 and 4.
+    assert pd.read_csv(labels, compression="gzip", header=None)[0].tolist() == [4, 4, 6, 4, 4, 3, 3]
+    assert "in the label file each of them is 4," in task.problem
+    seen = [*(path for part in task.public.values() for path in part.rglob("*")), *task.env.rglob("*")]
+    assert not any("processed" in path.as_posix() or path.suffix == ".zip" for path in seen)
+
+
+def test_the_loader_of_arxiv_finds_its_release_and_may_write_beside_the_data(prepared):
+    task = prepared("ogbn-arxiv", env=arxiv_files())
+    folder = task.env / "networks" / "ogbn_arxiv"
+    assert [path.name for path in folder.iterdir()] == ["RELEASE_v1.txt"]
+    assert not any(str(path) in ("networks", "networks/ogbn_arxiv") for path in task.public)
+
+
+def reviews(n):
+    """Return reviews in the order of their labels, as the hub lists them."""
+    return pl.DataFrame({"text": [f"review {i}" for i in range(n)], "label": [int(i >= n // 2) for i in range(n)]})
+
+
+@pytest.fixture
+def stage(tmp_path):
+    made = Stage(tmp_path / "s", tmp_path / "d", tmp_path / "i")
+    made.make()
+    return made
+
+
+def test_reviews_to_predict_have_no_labels(stage):
+    made = splits.publish_reviews(reviews(4), pl.DataFrame({"text": ["fine"], "label": [1]}), stage)
+    assert made.parts == ["data"]
+    assert "no network" in made.note
     assert pl.read_parquet(stage.public / "data" / "test.parquet").to_dict(as_series=False) == {
         "idx": ["0"],
         "text": ["fine"],
     }
     assert pl.read_parquet(stage.private / "answers.parquet").rows() == [("0", 1)]
+
+
+def test_the_number_of_a_review_tells_nothing_of_its_label_nor_does_its_place_to_learn_from(stage):
+    given = reviews(4000)
+    splits.publish_reviews(given, given, stage)
+    shown = pl.read_parquet(stage.public / "data" / "test.parquet")
+    answers = pl.read_parquet(stage.private / "answers.parquet")
+    learned = pl.read_parquet(stage.public / "data" / "train.parquet")
+    assert shown["idx"].to_list() == answers["idx"].to_list() == [str(i) for i in range(4000)]
+    for labels in (answers["label"], learned["label"]):
+        assert abs(np.corrcoef(np.arange(4000), labels)[0, 1]) < 0.06, "within chance, of 4,000"
+    # Answers and labels still belong to their texts.
+    truth = dict(given.iter_rows())
+    assert [truth[text] for text in shown["text"]] == answers["label"].to_list()
+    assert [truth[text] for text in learned["text"]] == learned["label"].to_list()
+    assert set(shown["text"]) == set(learned["text"]) == set(truth)
+
+
+def test_the_order_of_reviews_is_drawn_from_their_labels_too(stage):
+    given = reviews(100)
+    splits.publish_reviews(given, given, stage)
+    first = pl.read_parquet(stage.public / "data" / "test.parquet")["text"].to_list()
+    stage.make()
+    splits.publish_reviews(given, given, stage)
+    assert pl.read_parquet(stage.public / "data" / "test.parquet")["text"].to_list() == first
+    stage.make()
+    splits.publish_reviews(given, given.with_columns(label=1 - pl.col("label")), stage)
+    assert pl.read_parquet(stage.public / "data" / "test.parquet")["text"].to_list() != first
 
 
 def test_an_archive_of_other_files_is_named(prepared):
