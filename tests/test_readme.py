@@ -271,7 +271,7 @@ def test_the_scripted_agent_improves_on_the_starter_code(benchmarked):
     board = json.loads((root / "results/_platform/agents/leaderboard.json").read_text())
     cells = {cell["agent"]: cell for cell in board["cells"]}
     assert set(cells) == {"starter", "scripted"}
-    assert [cells[name]["success"]["successes"] for name in ("starter", "scripted")] == [0, 3]
+    assert [cells[name]["success"]["successes"] for name in ("starter", "scripted")] == [0, 1]
     assert cells["scripted"]["improvement"]["mean"] > 0.1
 
 

@@ -71,6 +71,7 @@ def hostile(text):
             )
         ]
         entry = task(display_name=text + "long_" * 40, warnings=[text], source=text, reference=0.9)
+        entry = entry.model_copy(update={"exposed": text})
         made.append(evaluate(trials, entry, agent(by, display_name=text + "long_" * 40), Baseline(0.5, note=text)))
     return results(made, {text: text, "__proto__": "constructor"})
 
