@@ -263,7 +263,8 @@ def without_surrogates(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, list | tuple):
-        return type(value)(without_surrogates(one) for one in value)
+        found = [without_surrogates(one) for one in value]
+        return found if isinstance(value, list) else tuple(found)
     if isinstance(value, dict):
         return {without_surrogates(key): without_surrogates(one) for key, one in value.items()}
     if isinstance(value, BaseModel):
