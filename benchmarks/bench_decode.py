@@ -77,7 +77,7 @@ def main() -> None:
         obvious=partial(obvious, source),
         ours=partial(ours, source),
         agree=agree,
-        at_least=3,
+        at_least=4,
         repeats=options.repeats,
     )
     print(row, flush=True)
