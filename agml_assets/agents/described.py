@@ -30,7 +30,7 @@ def read_described(folder: Path) -> dict[str, Any]:
     Raises:
         UserError: There is none, or its file is damaged.
     """
-    found = _read(folder / RUN_FILE)
+    found = read_mapping(folder / RUN_FILE)
     if found is None or not all(name in found for name in _OF_RUN):
         raise UserError(
             f"There is no run to go on with in {folder}: {RUN_FILE} is missing or damaged. Name the "
@@ -167,7 +167,7 @@ def read_plan(file: Path) -> Plan:
     Raises:
         UserError: The file is damaged.
     """
-    found = _read(file)
+    found = read_mapping(file)
     try:
         assert found is not None
         stamp, tasks, models, seeds, options = (found[name] for name in _OF_PLAN)
@@ -206,7 +206,8 @@ def slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-") or "model"
 
 
-def _read(file: Path) -> dict[str, Any] | None:
+def read_mapping(file: Path) -> dict[str, Any] | None:
+    """Return the object that a JSON file holds; None where it is missing, damaged or holds something else."""
     try:
         found = json.loads(file.read_bytes())
     except (OSError, ValueError):

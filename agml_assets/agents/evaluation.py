@@ -13,6 +13,7 @@ from statistics import fmean, stdev
 from typing import Any, Literal
 
 from agml_assets.agents.error_kinds import FAILED, classify, flags_of
+from agml_assets.agents.models import without_surrogates
 from agml_assets.agents.trials import Trial
 from agml_assets.errors import UserError
 from agml_assets.registry.agents import AgentEntry, AgentTaskEntry
@@ -280,7 +281,7 @@ def evaluate_trial(trial: Trial, yardstick: Yardstick, path: str | None = None) 
         path: Where it lies; None means `agents/<task>/<agent>/seed_<seed>`.
     """
     raw = _finite(trial.score)
-    reason = _plain(trial.reason)
+    reason = without_surrogates(trial.reason)
     if raw is None and trial.score is not None:
         reason = f"the score is {trial.score}, which is no number to compare"
     step_scores = [_finite(step.score) for step in trial.steps]
@@ -318,7 +319,9 @@ def evaluate_trial(trial: Trial, yardstick: Yardstick, path: str | None = None) 
         },
         # Of servers that do not tell their tokens, which are counted as one for four characters.
         "estimated_calls": sum(bool(call.get("estimated")) for call in trial.calls),
-        "tokens_by_model": {_plain(model): one.total_tokens for model, one in sorted(trial.usage.items())},
+        "tokens_by_model": {
+            without_surrogates(model): one.total_tokens for model, one in sorted(trial.usage.items())
+        },
         "seconds": trial.seconds,
         "steps": len(trial.steps),
         "trace": _trace(trial),
@@ -333,7 +336,7 @@ def chosen_steps(n: int) -> list[int]:
 
 def shorten(text: str, limit: int) -> str:
     """Return a text of about at most `limit` characters, its middle left out and said to be; fit for UTF-8."""
-    text = _plain(text)
+    text = without_surrogates(text)
     if len(text) <= limit:
         return text
     head, tail = limit * 3 // 5, limit * 2 // 5  # errors stand at the end
@@ -430,8 +433,3 @@ def _arguments(arguments: Mapping[str, Any]) -> str:
 
 def _finite(score: float | None) -> float | None:
     return float(score) if score is not None and math.isfinite(score) else None
-
-
-def _plain(text: str) -> str:
-    """Return a text without lone surrogates, which no file in UTF-8 can hold."""
-    return text.encode("utf-8", "replace").decode("utf-8")

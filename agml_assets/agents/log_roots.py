@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agml_assets.agents.artifacts import FILES
-from agml_assets.agents.described import PLAN_FILES, read_described, read_plan, slug
+from agml_assets.agents.described import PLAN_FILES, read_described, read_mapping, read_plan, slug
 from agml_assets.agents.evaluation import Baseline, baseline_of_scores, weigh_again
 from agml_assets.agents.leaderboard import build_leaderboard
 from agml_assets.agents.old_logs import RUN_FILE
@@ -152,19 +152,12 @@ def _folders(root: Path) -> Iterator[Path]:
 
 def _is_of_trials(file: Path) -> bool:
     """Return whether a file of this name is the one that a folder of unfinished trials has."""
-    try:
-        found = json.loads(file.read_bytes())
-    except (OSError, ValueError):
-        return False
-    return isinstance(found, dict) and "task_digest" in found
+    return "task_digest" in (read_mapping(file) or {})
 
 
 def _read_evaluation(file: Path) -> dict[str, Any] | None:
-    try:
-        found = json.loads(file.read_bytes())
-    except (OSError, ValueError):
-        return None
-    whole = isinstance(found, dict) and all(name in found for name in _FROM_FILE) and found["trials"]
+    found = read_mapping(file)
+    whole = found is not None and all(name in found for name in _FROM_FILE) and found["trials"]
     return found if whole else None
 
 

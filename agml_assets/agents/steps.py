@@ -122,7 +122,7 @@ class AgentRun:
 
     def starter(self) -> "AgentRun":
         """Return the run of the starter code on the same task."""
-        return AgentRun(self.task_entry, AgentEntry(key=STARTER, kind="starter"), self.workspace)
+        return starter_run(self.task_entry, self.workspace)
 
     def inputs(self, step: str) -> dict[str, str]:
         """Return the digests of all that a step is made from today."""
@@ -183,6 +183,11 @@ class AgentRun:
                 f"Agent {self.agent.key!r} on task {self.task_entry.key!r}: agents/{step} is not in the store. "
                 f"Make it first: agml-assets agents run --task {self.task_entry.key} --agent {self.agent.key}"
             )
+
+
+def starter_run(task: AgentTaskEntry, workspace: Workspace) -> AgentRun:
+    """Return the run of the starter code on a task."""
+    return AgentRun(task, AgentEntry(key=STARTER, kind="starter"), workspace)
 
 
 def make_run(
@@ -247,7 +252,7 @@ def baseline(run: AgentRun) -> Baseline:
 
 def stored_baseline(task: AgentTaskEntry, digest: str, workspace: Workspace) -> Baseline:
     """Return the score of the starter code on a state of a task, measured where it was run."""
-    starter = AgentRun(task, AgentEntry(key=STARTER, kind="starter"), workspace)
+    starter = starter_run(task, workspace)
     trials: Sequence[Trial] = starter.trials() if starter.sidecar("run") else ()
     return baseline_of(task, digest, trials)
 

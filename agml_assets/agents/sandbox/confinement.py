@@ -28,6 +28,9 @@ _GPU_DEVICES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
 TMP_MB = 1024
 """Size of `/tmp` and of `/dev/shm`, each; both are memory."""
 
+OPEN_FILES = 1024
+"""Files that a process may have open."""
+
 _NOBODY = 65534
 _FIRST_USER, _USERS = 200_000, 60_000  # numbers that no account has, one for each sandbox
 
@@ -194,7 +197,7 @@ def _limited(one: Confinement) -> list[str]:
     found = ["/usr/bin/prlimit", f"--fsize={limits.file_mb << 20}", f"--nproc={limits.processes}", "--core=0"]
     if one.gpu is None:  # CUDA reserves far more addresses than it uses
         found.append(f"--as={limits.memory_mb << 20}")
-    return [*found, "--nofile=1024", "--"]
+    return [*found, f"--nofile={OPEN_FILES}", "--"]
 
 
 def _system() -> list[str]:

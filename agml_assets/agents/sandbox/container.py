@@ -10,7 +10,13 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from agml_assets.agents.sandbox.confinement import TMP_MB, WORKSPACE, Confinement, common_environment
+from agml_assets.agents.sandbox.confinement import (
+    OPEN_FILES,
+    TMP_MB,
+    WORKSPACE,
+    Confinement,
+    common_environment,
+)
 from agml_assets.errors import UserError
 
 IMAGE = "agml-assets-agents"
@@ -42,7 +48,7 @@ def container_command(
     found += ["--tmpfs", f"/tmp:exec,mode=1777,size={TMP_MB}m", "--shm-size", f"{TMP_MB}m"]  # noqa: S108
     found += ["--memory", f"{limits.memory_mb}m", "--memory-swap", f"{limits.memory_mb}m"]
     found += ["--pids-limit", str(limits.processes), "--ulimit", f"fsize={limits.file_mb << 20}"]
-    found += ["--ulimit", "core=0", "--ulimit", "nofile=4096"]
+    found += ["--ulimit", "core=0", "--ulimit", f"nofile={OPEN_FILES}"]
     found += _mount(one.workspace, str(WORKSPACE), read_only=not one.writable)
     for relative, path in sorted(one.read_only.items()):
         found += _mount(path, str(WORKSPACE / relative), read_only=True)

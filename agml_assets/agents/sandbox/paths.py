@@ -7,7 +7,7 @@ import os
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -135,11 +135,11 @@ def walk(root: Path, skip: Callable[[str], bool] = lambda _: False, *, open_up: 
     waiting = [""]
     while waiting:
         above = waiting.pop()
-        try:
-            handle = _descend(root, above)
-        except OSError:  # gone, or exchanged for a link, since it was seen
-            continue
-        try:
+        with ExitStack() as opened:
+            try:
+                handle = opened.enter_context(_folder(root, above.split("/") if above else [], above))
+            except (OSError, PathRefusedError):  # gone, or exchanged for a link, since it was seen
+                continue
             for name in os.listdir(handle):  # noqa: PTH208 - of a descriptor
                 path = f"{above}/{name}" if above else name
                 try:
@@ -149,12 +149,10 @@ def walk(root: Path, skip: Callable[[str], bool] = lambda _: False, *, open_up: 
                 if not stat.S_ISDIR(status.st_mode):
                     yield Found(path, status, handle)
                 elif not skip(path):
-                    opened = path.count("/") < MOST_DEEP and _is_readable(name, handle, open_up=open_up)
-                    yield Found(path, status, handle, closed=not opened)
-                    if opened:
+                    enter = path.count("/") < MOST_DEEP and _is_readable(name, handle, open_up=open_up)
+                    yield Found(path, status, handle, closed=not enter)
+                    if enter:
                         waiting.append(path)
-        finally:
-            os.close(handle)
 
 
 def remove_tree(folder: Path) -> None:
@@ -243,18 +241,6 @@ def _open(name: str, flags: int, folder: int, relative: str) -> int:
         raise PathRefusedError(f"There is no file {relative!r}") from None
     except OSError as error:  # a link (ELOOP), a file in place of a folder, a socket
         raise PathRefusedError(f"{relative!r} cannot be opened: {error.strerror}") from None
-
-
-def _descend(root: Path, relative: str) -> int:
-    """Open a folder below the workspace, following no link on the way."""
-    handle = os.open(root, _FOLDER)
-    for name in relative.split("/") if relative else ():
-        try:
-            below = os.open(name, _FOLDER, dir_fd=handle)
-        finally:
-            os.close(handle)
-        handle = below
-    return handle
 
 
 def _is_readable(name: str, parent: int, *, open_up: bool) -> bool:
